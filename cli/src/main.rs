@@ -1,0 +1,3 @@
+//! The `w4pack` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! From Google's bf16 to packed words: plan, recover, write.

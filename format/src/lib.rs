@@ -1,0 +1,1 @@
+//! The nouns: tensors, shards, groups, scales, names, configuration, manifest.

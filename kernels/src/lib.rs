@@ -1,0 +1,1 @@
+//! Arithmetic on packed words.

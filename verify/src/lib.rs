@@ -1,0 +1,1 @@
+//! The proof, with arithmetic of its own.
