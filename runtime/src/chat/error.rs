@@ -72,6 +72,16 @@ pub enum ChatError {
         /// What the template engine said.
         finding: String,
     },
+    /// The template cannot render these messages.
+    #[error("chat template {file}, line {line}, cannot render these messages: {finding}")]
+    Rendering {
+        /// The template's file.
+        file: String,
+        /// One-based line of the template's text.
+        line: usize,
+        /// What the template engine said.
+        finding: String,
+    },
     /// The template compiles, but cannot do its work.
     #[error("chat template {file} is of no use: {finding}")]
     UselessTemplate {

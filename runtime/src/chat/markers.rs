@@ -2,8 +2,6 @@
 //!
 //! Their ids are never written down here: a tokenizer finds them by these texts.
 
-/// Begins a turn; a role and a newline follow.
-pub const TURN: &str = "<|turn>";
 /// Ends a turn.
 pub const TURN_END: &str = "<turn|>";
 /// Begins a channel; its name and a newline follow.
@@ -65,7 +63,7 @@ mod tests {
     fn an_unfinished_marker_is_held_back_and_nothing_else() {
         assert_eq!(unfinished("text <|tool_c", &[CALL, RESPONSE]), 8);
         assert_eq!(unfinished("<<", &[CALL]), 1);
-        assert_eq!(unfinished("é<|turx", &[TURN, CALL]), 0);
-        assert_eq!(unfinished("", &[TURN]), 0);
+        assert_eq!(unfinished("é<|turx", &[MODEL_TURN, CALL]), 0);
+        assert_eq!(unfinished("", &[CALL]), 0);
     }
 }

@@ -182,5 +182,13 @@ fn describe(file: &str, error: &minijinja::Error) -> ChatError {
         "" => innermost.kind().to_string(),
         detail => format!("{}: {detail}", innermost.kind()),
     };
-    ChatError::Template { file: file.to_owned(), line, finding }
+    let file = file.to_owned();
+    match innermost.kind() {
+        ErrorKind::SyntaxError
+        | ErrorKind::UnknownFilter
+        | ErrorKind::UnknownTest
+        | ErrorKind::UnknownFunction
+        | ErrorKind::UnknownMethod => ChatError::Template { file, line, finding },
+        _ => ChatError::Rendering { file, line, finding },
+    }
 }

@@ -126,7 +126,7 @@ fn an_unknown_filter_is_found_at_load_with_its_line() {
     );
     let error = load(&only_after_tools).expect_err("the filter does not exist");
     let text = error.to_string();
-    assert!(text.contains("chat_template.jinja, line 4") && text.contains("fromjson"), "{text}");
+    assert!(text.contains("chat_template.jinja, line 5") && text.contains("fromjson"), "{text}");
     assert!(error.hint().is_some());
     let syntax = load("{% if %}").expect_err("no template").to_string();
     assert!(syntax.contains("line 1"), "{syntax}");
@@ -141,7 +141,7 @@ fn a_template_that_refuses_tools_loads_with_a_warning() {
     );
     let template = load(&text).expect("loads");
     let warning = template.warnings().first().expect("a warning").to_string();
-    assert!(warning.contains("no tools here") && warning.contains("line 2"), "{warning}");
+    assert!(warning.contains("no tools here") && warning.contains("line 3"), "{warning}");
     let request = RenderRequest { messages: &called_with_text(), ..RenderRequest::default() };
     match template.render(&request) {
         Err(ChatError::Refused { message, .. }) => assert_eq!(message, "no tools here"),

@@ -37,8 +37,8 @@ pub enum TemplateWarning {
         /// The template's file.
         file: String,
     },
-    /// The template refuses a kind of conversation.
-    #[error("{file}, line {line}: this template refuses {what}: {message}")]
+    /// The template refuses a kind of conversation, or fails on it.
+    #[error("{file}, line {line}: this template cannot render a prompt {what}: {message}")]
     Refuses {
         /// The template's file.
         file: String,
@@ -46,7 +46,7 @@ pub enum TemplateWarning {
         line: usize,
         /// The kind of conversation.
         what: &'static str,
-        /// The template's own words.
+        /// The template's own words, or the engine's.
         message: String,
     },
 }
@@ -63,7 +63,10 @@ pub(super) fn try_all(template: &ChatTemplate) -> Result<Vec<TemplateWarning>, C
         let file = template.file.clone();
         let text = match template.render(&probe.request()) {
             Ok(text) => text,
-            Err(ChatError::Refused { file, line, message }) if probe.kind != Kind::Question => {
+            Err(
+                ChatError::Refused { file, line, message }
+                | ChatError::Rendering { file, line, finding: message },
+            ) if probe.kind != Kind::Question => {
                 warnings.push(TemplateWarning::Refuses { file, line, what: probe.what, message });
                 continue;
             }
@@ -154,23 +157,22 @@ fn probes() -> Vec<Probe> {
     let native =
         json!([{"name": TOOL, "response": {"value": RESULT, "list": [{"a": null}], "n": 1.5}}]);
     vec![
-        Probe::new(Kind::Question, "a single question", vec![question()]),
-        Probe::new(Kind::Renders, "no messages", vec![]),
-        Probe::new(Kind::Renders, "thinking", vec![question()]).thinking(),
-        Probe::new(Kind::Renders, "a system message", vec![system(), question()]),
+        Probe::new(Kind::Question, "with a single question", vec![question()]),
+        Probe::new(Kind::Renders, "with thinking on", vec![question()]).thinking(),
+        Probe::new(Kind::Renders, "with a system message", vec![system(), question()]),
         Probe::new(
             Kind::Renders,
-            "a system message in parts",
+            "with a system message in parts",
             vec![json!({"role": "system", "content": parts("Be brief.")}), question()],
         ),
         Probe::new(
             Kind::Renders,
-            "a history",
+            "with a history",
             vec![question(), said("<|channel>thought\nx<channel|>one"), said("two"), question()],
         ),
         Probe::new(
             Kind::Renders,
-            "contents in parts",
+            "with contents in parts",
             vec![
                 json!({"role": "user", "content": parts("one")}),
                 json!({"role": "assistant", "content": parts("two")}),
@@ -179,20 +181,20 @@ fn probes() -> Vec<Probe> {
         ),
         Probe::new(
             Kind::Renders,
-            "pictures and sound",
+            "with pictures and sound",
             vec![json!({"role": "user", "content": media(QUESTION)})],
         ),
-        Probe::new(Kind::Tools, "declarations of tools", vec![question()]).with_tools(),
+        Probe::new(Kind::Tools, "with tools", vec![question()]).with_tools(),
         Probe::new(
             Kind::Renders,
-            "tools, a system message and thinking",
+            "with tools, a system message and thinking",
             vec![system(), question()],
         )
         .with_tools()
         .thinking(),
         Probe::new(
             Kind::Renders,
-            "tool calls without results",
+            "after tool calls without results",
             vec![question(), calling(json!(null))],
         )
         .with_tools(),
@@ -255,7 +257,7 @@ fn probes() -> Vec<Probe> {
         .with_tools(),
         Probe::new(
             Kind::Renders,
-            "an answer after tool calls, with thoughts preserved",
+            "after tool calls and an answer, with thoughts preserved",
             vec![question(), calling(json!(null)), result(), said("It is so."), question()],
         )
         .with_tools()
