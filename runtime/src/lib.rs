@@ -1,1 +1,3 @@
 //! The model: configuration, weights, cache, forward pass, chat.
+
+pub mod chat;
