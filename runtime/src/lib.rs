@@ -12,10 +12,12 @@
 //! | `device/` | [`Device`], the narrow border, and the CPU behind it |
 //! | `engine.rs` | [`Engine`]: requests in, tokens out |
 //! | `sampling.rs`, `generation_config.rs` | how a token is chosen, and the checkpoint's defaults |
+//! | `chat/` | text to ids and back: tokenizer, template, stream, parser |
 
 pub mod arithmetic;
 mod attention;
 pub mod cache;
+pub mod chat;
 pub mod device;
 pub mod engine;
 mod error;
