@@ -1,1 +1,3 @@
 //! The proof, with arithmetic of its own.
+
+pub mod arithmetic;
