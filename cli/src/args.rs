@@ -1,0 +1,244 @@
+//! The command line as clap sees it. Everything optional ends here: commands get checked settings.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use w4pack_format::scale::ScaleDtype;
+
+/// Pack Google's 4-bit Gemma 4 without losing a bit, prove it, and run it.
+#[derive(Parser)]
+#[command(name = "w4pack", version, arg_required_else_help = true)]
+pub struct Arguments {
+    /// Open no connection (this version never does).
+    #[arg(long, global = true)]
+    pub offline: bool,
+    /// No progress and no remarks on stderr; errors and warnings stay.
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Convert Google's bf16 checkpoint to 4-bit packed weights, codes and steps recovered.
+    Convert(ConvertArguments),
+    /// Prove that a packed checkpoint holds exactly its source's weights.
+    Verify(VerifyArguments),
+    /// Generate text or tokens from a checkpoint.
+    Run(RunArguments),
+    /// Write a synthetic checkpoint in Google's layout.
+    Fixture(FixtureArguments),
+    /// Make a small checkpoint, convert it, prove it and run it: one command, no network.
+    Demo(DemoArguments),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Args)]
+pub struct ConvertArguments {
+    /// A folder, or a Hub name (`owner/name[@revision]`) that is in the local Hub cache.
+    pub source: String,
+    /// Where to write. Default: a folder in the w4pack home, named after the source.
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// The commit or branch of a Hub name.
+    #[arg(long)]
+    pub revision: Option<String>,
+    /// What is packed, and how the head is stored.
+    #[arg(long, value_enum, default_value_t = LayoutName::Emb4)]
+    pub layout: LayoutName,
+    /// Element type of the stored steps.
+    #[arg(long, default_value = "f16", value_parser = ["f16", "f32", "bf16"])]
+    scale_dtype: String,
+    /// What becomes of the vision and audio towers.
+    #[arg(long, value_enum, default_value_t = Towers::Drop)]
+    pub towers: Towers,
+    /// Keep tensors that are not on a 4-bit grid in bf16 instead of refusing.
+    #[arg(long)]
+    pub allow_off_grid: bool,
+    /// Threads; default: all cores.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Print what would become of each tensor, and stop.
+    #[arg(long)]
+    pub plan: bool,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ConvertArguments {
+    pub fn scale_dtype(&self) -> ScaleDtype {
+        self.scale_dtype.parse().expect("clap admits only the three names")
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LayoutName {
+    /// Everything in 4 bits, one shared table for embedding and head.
+    Emb4,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Towers {
+    /// Left out, listed and hashed; the result has text-only names.
+    Drop,
+}
+
+#[derive(Args)]
+pub struct VerifyArguments {
+    /// The packed checkpoint.
+    pub packed: String,
+    /// What it was made from. Without it nothing can be proved (exit code 2).
+    #[arg(long)]
+    pub source: Option<String>,
+    /// Accept another maker's steps when every value is within 1/16 step.
+    #[arg(long)]
+    pub allow_step_rounding: bool,
+    /// Threads; default: all cores.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct RunArguments {
+    /// The checkpoint. Default: the newest conversion in the w4pack home.
+    #[arg(long)]
+    pub model: Option<String>,
+    #[command(flatten)]
+    pub input: RunInput,
+    /// The prompt as it is, with `<bos>` in front, instead of as a user's turn in a chat.
+    #[arg(long)]
+    pub raw: bool,
+    /// Go on behind the tokens that end an answer.
+    #[arg(long)]
+    pub ignore_eos: bool,
+    /// Longest answer in tokens.
+    #[arg(long, default_value_t = 1024)]
+    pub max_tokens: usize,
+    /// 0: always the likeliest token. Default: the checkpoint's generation_config.json.
+    #[arg(long)]
+    pub temperature: Option<f64>,
+    /// Sample among the K likeliest tokens; 0: all.
+    #[arg(long)]
+    pub top_k: Option<usize>,
+    /// Sample among the likeliest tokens that together reach this probability.
+    #[arg(long)]
+    pub top_p: Option<f64>,
+    /// Leave out tokens less likely than this share of the likeliest one.
+    #[arg(long)]
+    pub min_p: Option<f64>,
+    /// Seed of the sampler. Default: a new one each time, named on stderr.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// What computes.
+    #[arg(long, value_enum, default_value_t = DeviceName::Auto)]
+    pub device: DeviceName,
+    /// Longest prompt and answer together, in tokens. Default: the model's maximum.
+    #[arg(long)]
+    pub context: Option<usize>,
+    /// Prompt tokens in one pass.
+    #[arg(long, default_value_t = 256)]
+    pub chunk: usize,
+    /// Threads; default: physical cores.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// A weight is code times step; `bf16` rounds each product as Google stored it.
+    #[arg(long, value_enum, default_value_t = WeightsName::Codes)]
+    pub weights: WeightsName,
+    /// Write the logits of every position to a safetensors file.
+    #[arg(long)]
+    pub logits: Option<PathBuf>,
+    /// Print one JSON object instead of the text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct RunInput {
+    /// The prompt as text.
+    #[arg(long)]
+    pub prompt: Option<String>,
+    /// The prompt as token ids: `2,10,11`.
+    #[arg(long, value_delimiter = ',')]
+    pub tokens: Option<Vec<u32>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeviceName {
+    /// The best that is there; in this version the CPU.
+    Auto,
+    /// The CPU.
+    Cpu,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WeightsName {
+    /// Code times step, unrounded.
+    Codes,
+    /// The product rounded once to bf16: Google's stored value.
+    Bf16,
+}
+
+#[derive(Args)]
+pub struct FixtureArguments {
+    /// Which shape: `tiny` (a few MB) or `e2b` (9.5 GiB).
+    #[arg(value_enum)]
+    pub shape: ShapeName,
+    /// Where to write.
+    #[arg(long)]
+    pub out: PathBuf,
+    /// Everything random comes from it.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Write the packed result directly.
+    #[arg(long)]
+    pub packed: bool,
+    /// Add groups of every difficult kind.
+    #[arg(long)]
+    pub hard: bool,
+    /// Keys and values in every layer, as releases before the QAT ones carry them.
+    #[arg(long)]
+    pub all_kv: bool,
+    /// Signs of zeros.
+    #[arg(long, value_enum, default_value_t = SignedZerosName::None)]
+    pub signed_zeros: SignedZerosName,
+    /// Threads; default: all cores.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ShapeName {
+    /// Every feature of E2B in a few MB.
+    Tiny,
+    /// Gemma 4 E2B, 1,951 tensors.
+    E2b,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SignedZerosName {
+    /// All zeros are +0.0.
+    None,
+    /// Zeros carry the sign of the group's step.
+    ByStep,
+    /// Random signs.
+    Random,
+}
+
+#[derive(Args)]
+pub struct DemoArguments {
+    /// Keep the checkpoints in this folder instead of removing them.
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+}

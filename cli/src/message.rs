@@ -1,0 +1,55 @@
+//! How a failure reads: what was tried, what was found, and the next step.
+
+use std::fmt::Write;
+use w4pack_convert::ConvertError;
+use w4pack_fixtures::FixtureError;
+use w4pack_format::FormatError;
+use w4pack_runtime::RuntimeError;
+
+/// Something the user can mend: wrong use or unreadable input. Exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Usage {
+    message: String,
+    hint: Option<String>,
+}
+
+impl Usage {
+    pub fn new(message: impl Into<String>) -> Usage {
+        Usage { message: message.into(), hint: None }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Usage {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// The lines for stderr: `error:`, its causes, `hint:`.
+pub fn render(error: &anyhow::Error) -> String {
+    let mut text = format!("error: {error}");
+    let mut last = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        // A transparent wrapper says the same words again.
+        if !last.contains(&cause) {
+            write!(text, "\n  caused by: {cause}").expect("writing to a String cannot fail");
+        }
+        last = cause;
+    }
+    if let Some(hint) = error.chain().find_map(hint_of) {
+        write!(text, "\nhint: {hint}").expect("writing to a String cannot fail");
+    }
+    text
+}
+
+fn hint_of(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(error) = error.downcast_ref::<Usage>() {
+        return error.hint.clone();
+    }
+    let format = error.downcast_ref::<FormatError>().and_then(FormatError::hint);
+    let convert = || error.downcast_ref::<ConvertError>().and_then(ConvertError::hint);
+    let runtime = || error.downcast_ref::<RuntimeError>().and_then(RuntimeError::hint);
+    let fixture = || error.downcast_ref::<FixtureError>().and_then(FixtureError::hint);
+    format.or_else(convert).or_else(runtime).or_else(fixture)
+}

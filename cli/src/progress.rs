@@ -1,0 +1,30 @@
+//! Progress on a terminal: bytes, GB/s, time left. Elsewhere nothing is drawn.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+
+/// A bar over bytes that draws itself only where somebody looks.
+pub struct Bytes(ProgressBar);
+
+impl Bytes {
+    pub fn new(verb: &'static str, quiet: bool) -> Bytes {
+        let shown = !quiet && std::io::stderr().is_terminal();
+        let target =
+            if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let template = "{msg:>10} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left";
+        let style = ProgressStyle::with_template(template).expect("the template is well formed");
+        bar.set_style(style);
+        bar.set_message(verb);
+        Bytes(bar)
+    }
+
+    pub fn set(&self, done: u64, total: u64) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
