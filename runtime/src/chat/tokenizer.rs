@@ -1,0 +1,234 @@
+//! Text to token ids and back, by the checkpoint's own `tokenizer.json`.
+//!
+//! Ids are never written down in the program: all come from the files. Encoding is the tokenizers crate's; decoding
+//! is done here, from the bytes of each token, because a stream needs the bytes before a character is whole (see
+//! [`stream`](super::stream)) and both ways must give the same text.
+
+use serde_json::Value;
+
+use super::error::ChatError;
+use super::stream::CharacterAssembler;
+
+const FILE: &str = "tokenizer.json";
+const CONFIG_FILE: &str = "tokenizer_config.json";
+
+/// What becomes of control tokens (`<bos>`, `<|turn>`, …) when ids are decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// They appear as their text: what [`OutputParser`](super::OutputParser) needs.
+    Show,
+    /// They leave nothing: what a person wants to read.
+    Hide,
+}
+
+/// A checkpoint's tokenizer.
+///
+/// With Gemma 4's vocabulary, loading takes about a second and 400 MB for a moment: load it beside the weights, once.
+pub struct Tokenizer {
+    encoder: tokenizers::Tokenizer,
+    bos: Option<u32>,
+    named: Vec<(String, String)>,
+}
+
+impl Tokenizer {
+    /// Reads a tokenizer from the bytes of `tokenizer.json` and, where there is one, `tokenizer_config.json`.
+    ///
+    /// `config_bos` is config.json's `bos_token_id`. The beginning token is what `tokenizer_config.json` names, else
+    /// that one; if both speak they must agree.
+    ///
+    /// # Errors
+    /// The files cannot be read, the decoder is not Gemma's (then the text of an id would be a guess), or a named
+    /// beginning token does not exist.
+    pub fn from_bytes(
+        tokenizer_json: &[u8],
+        tokenizer_config: Option<&[u8]>,
+        config_bos: Option<u32>,
+    ) -> Result<Self, ChatError> {
+        let encoder = tokenizers::Tokenizer::from_bytes(tokenizer_json).map_err(|error| {
+            ChatError::Tokenizer { file: FILE.to_owned(), finding: error.to_string() }
+        })?;
+        check_decoder(&encoder)?;
+        let named = tokenizer_config.map_or(Ok(Vec::new()), named_tokens)?;
+        let bos = beginning(&encoder, &named, config_bos)?;
+        Ok(Self { encoder, bos, named })
+    }
+
+    /// The id of the beginning token, if the files name one.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The id of a token by its exact text.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.encoder.token_to_id(token)
+    }
+
+    /// The text of a token as `tokenizer.json` writes it: `▁the`, `<0x0A>`, `<|turn>`.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.encoder.id_to_token(id)
+    }
+
+    /// Tokens in `tokenizer.json`, added ones included. Ids need not be without gaps.
+    pub fn len(&self) -> usize {
+        self.encoder.get_vocab_size(true)
+    }
+
+    /// True if there is no token at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The tokens that `tokenizer_config.json` gives a name (`bos_token`, `eos_token`, …): a chat template may use
+    /// them as variables.
+    pub fn named_tokens(&self) -> &[(String, String)] {
+        &self.named
+    }
+
+    /// Encodes a rendered prompt: control tokens in the text become their ids, and nothing is put in front (the
+    /// template has written `<bos>` itself).
+    ///
+    /// # Errors
+    /// Only if the tokenizers crate fails, which it does for no text known.
+    pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, ChatError> {
+        let encoding = self.encoder.encode_fast(prompt, false).map_err(|error| {
+            ChatError::Encode { file: FILE.to_owned(), finding: error.to_string() }
+        })?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Encodes text as it is (`--raw`), with the beginning token in front.
+    ///
+    /// # Errors
+    /// No file names the beginning token.
+    pub fn encode_raw(&self, text: &str) -> Result<Vec<u32>, ChatError> {
+        let mut ids = vec![self.bos.ok_or(ChatError::NoBeginning)?];
+        ids.extend(self.encode_prompt(text)?);
+        Ok(ids)
+    }
+
+    /// Decodes ids to text. Bytes that form no character become U+FFFD.
+    ///
+    /// # Errors
+    /// An id is not in the vocabulary.
+    pub fn decode(&self, ids: &[u32], special: SpecialTokens) -> Result<String, ChatError> {
+        let mut assembler = CharacterAssembler::default();
+        let mut text = String::new();
+        for &id in ids {
+            text.push_str(&assembler.push(&self.token_bytes(id, special)?));
+        }
+        text.push_str(&assembler.finish());
+        Ok(text)
+    }
+
+    /// The bytes that one token adds to the text: one byte for `<0xHH>`, else its text with U+2581 as a space.
+    ///
+    /// # Errors
+    /// The id is not in the vocabulary.
+    pub fn token_bytes(&self, id: u32, special: SpecialTokens) -> Result<Vec<u8>, ChatError> {
+        let token =
+            self.token(id).ok_or_else(|| ChatError::UnknownId { file: FILE.to_owned(), id })?;
+        if special == SpecialTokens::Hide
+            && self.encoder.get_added_vocabulary().is_special_token(&token)
+        {
+            return Ok(Vec::new());
+        }
+        Ok(match byte_token(&token) {
+            Some(byte) => vec![byte],
+            None => token.replace('\u{2581}', " ").into_bytes(),
+        })
+    }
+}
+
+/// The byte of a token `<0xHH>`.
+fn byte_token(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    let plain = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    plain.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// Holds the file's decoder against the one that [`Tokenizer::token_bytes`] is written for.
+fn check_decoder(encoder: &tokenizers::Tokenizer) -> Result<(), ChatError> {
+    let found = serde_json::to_value(encoder.get_decoder()).map_err(|error| {
+        ChatError::Tokenizer { file: FILE.to_owned(), finding: error.to_string() }
+    })?;
+    let expected = serde_json::json!({"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]});
+    if found == expected {
+        return Ok(());
+    }
+    Err(ChatError::ForeignTokenizer {
+        file: FILE.to_owned(),
+        part: "the decoder",
+        expected: "the sequence Replace U+2581 by a space, ByteFallback, Fuse",
+        found: found.to_string(),
+    })
+}
+
+/// All string-valued `*_token` fields of `tokenizer_config.json`, in the file's order. A token may also be written as
+/// an object with its text under `content`.
+fn named_tokens(bytes: &[u8]) -> Result<Vec<(String, String)>, ChatError> {
+    let json = |finding| ChatError::Json { file: CONFIG_FILE.to_owned(), finding };
+    let config: Value = serde_json::from_slice(bytes).map_err(|error| json(error.to_string()))?;
+    let fields = config.as_object().ok_or_else(|| json("not a JSON object".to_owned()))?;
+    let mut named = Vec::new();
+    for (name, value) in fields {
+        let text = match value {
+            _ if !name.ends_with("_token") => continue,
+            // `add_bos_token` and its like are switches, not tokens.
+            Value::Null | Value::Bool(_) => continue,
+            Value::String(text) => text,
+            Value::Object(token) => match token.get("content") {
+                Some(Value::String(text)) => text,
+                _ => return Err(json(format!("{name} has no text under \"content\""))),
+            },
+            other => return Err(json(format!("{name} is neither a text nor an object: {other}"))),
+        };
+        named.push((name.clone(), text.clone()));
+    }
+    Ok(named)
+}
+
+fn beginning(
+    encoder: &tokenizers::Tokenizer,
+    named: &[(String, String)],
+    config_bos: Option<u32>,
+) -> Result<Option<u32>, ChatError> {
+    let missing = |token: String, named_in: &str| ChatError::MissingToken {
+        file: FILE.to_owned(),
+        token,
+        named_in: named_in.to_owned(),
+    };
+    if let Some(id) = config_bos
+        && encoder.id_to_token(id).is_none()
+    {
+        return Err(missing(id.to_string(), "config.json (bos_token_id)"));
+    }
+    let Some((_, text)) = named.iter().find(|(name, _)| name == "bos_token") else {
+        return Ok(config_bos);
+    };
+    let id = encoder.token_to_id(text).ok_or_else(|| missing(text.clone(), CONFIG_FILE))?;
+    match config_bos {
+        Some(other) if other != id => Err(ChatError::Json {
+            file: CONFIG_FILE.to_owned(),
+            finding: format!("bos_token {text} has id {id}, but config.json says {other}"),
+        }),
+        _ => Ok(Some(id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::byte_token;
+
+    #[test]
+    fn byte_tokens_are_told_from_text() {
+        assert_eq!(byte_token("<0x0A>"), Some(10));
+        assert_eq!(byte_token("<0xff>"), Some(255));
+        for text in ["<0x+1>", "<0x>", "<0x0AB>", "0x0A", "<0xé>"] {
+            assert_eq!(byte_token(text), None, "{text}");
+        }
+    }
+}
