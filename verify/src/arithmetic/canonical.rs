@@ -37,7 +37,7 @@ fn nearest_middle(steps: &Interval, numbers: &Numbers) -> Option<Number> {
 }
 
 /// Of two numbers the one nearer to `target`; the smaller one when both are equally near.
-fn nearer_to(target: &Ratio, smaller: Number, larger: Number) -> Number {
+pub(super) fn nearer_to(target: &Ratio, smaller: Number, larger: Number) -> Number {
     // smaller is at least as near exactly when 2 * target <= smaller + larger.
     let exponent = smaller.exponent.min(larger.exponent);
     let aligned = |n: Number| u64::from(n.mantissa) << (n.exponent - exponent);
@@ -54,23 +54,20 @@ fn nearer_to(target: &Ratio, smaller: Number, larger: Number) -> Number {
 /// few numbers of f16 or bf16. An f32 number lies in every exact step interval (its ends are
 /// quotients of 10-bit integers by 1..=8), so this search never walks f32.
 fn best_outside(grid: &Grid, values: &[u16; GROUP], numbers: &Numbers) -> Number {
-    let coded: Vec<(Interval, u16, i8)> = (0..GROUP)
+    let coded: Vec<Interval> = (0..GROUP)
         .filter(|&i| grid.codes[i] != 0)
-        .map(|i| {
-            let size = grid.codes[i].unsigned_abs();
-            (Interval::of_value(bf16::magnitude(values[i]), size), values[i], grid.codes[i])
-        })
+        .map(|i| Interval::of_value(bf16::magnitude(values[i]), grid.codes[i].unsigned_abs()))
         .collect();
-    let lowest = extreme(coded.iter().map(|(steps, ..)| steps.low), Ordering::Less);
-    let highest = extreme(coded.iter().map(|(steps, ..)| steps.high), Ordering::Greater);
-    let least_squares = least_squares_step(&coded);
+    let lowest = extreme(coded.iter().map(|steps| steps.low), Ordering::Less);
+    let highest = extreme(coded.iter().map(|steps| steps.high), Ordering::Greater);
+    let least_squares = least_squares_step(&grid.codes, values);
 
     let mut candidate = numbers.floor(&lowest);
     let mut best = candidate;
     let mut most = 0;
     loop {
         let step = candidate.ratio();
-        let reproduced = coded.iter().filter(|(steps, ..)| steps.contains(&step)).count();
+        let reproduced = coded.iter().filter(|steps| steps.contains(&step)).count();
         // The squared error is a parabola in the step: less error means nearer to its vertex.
         if reproduced > most
             || (reproduced == most && nearer_to(&least_squares, best, candidate) == candidate)
@@ -95,16 +92,17 @@ fn extreme(ratios: impl Iterator<Item = Ratio>, wanted: Ordering) -> Ratio {
 }
 
 /// `sum(code * w) / sum(code^2)` with magnitudes: the step with the least squared error.
-fn least_squares_step(coded: &[(Interval, u16, i8)]) -> Ratio {
-    let sizes =
-        || coded.iter().map(|&(_, bits, code)| (bf16::magnitude(bits), code.unsigned_abs()));
+pub(super) fn least_squares_step(codes: &[i8; GROUP], values: &[u16; GROUP]) -> Ratio {
+    let coded = || {
+        let pairs = values.iter().zip(codes).filter(|(_, code)| **code != 0);
+        pairs.map(|(&bits, code)| (bf16::magnitude(bits), u64::from(code.unsigned_abs())))
+    };
     // Values with nonzero codes lie within a factor of 16 of each other, give or take a rounding.
-    let exponent = sizes().map(|(value, _)| value.exponent).min().unwrap_or(0);
-    let numerator = sizes()
-        .map(|(value, code)| {
-            u64::from(value.significand * u32::from(code)) << (value.exponent - exponent)
-        })
-        .sum();
-    let denominator = sizes().map(|(_, code)| u64::from(code) * u64::from(code)).sum();
+    let exponent = coded().map(|(value, _)| value.exponent).min().unwrap_or(0);
+    let product = |(value, code): (bf16::Magnitude, u64)| {
+        (u64::from(value.significand) * code) << (value.exponent - exponent)
+    };
+    let numerator = coded().map(product).sum();
+    let denominator = coded().map(|(_, code)| code * code).sum();
     Ratio { numerator, denominator, exponent }
 }

@@ -3,7 +3,8 @@
 //! The way: [`recover`] finds codes and the exact step interval of 32 source values, from the
 //! half-way points around each value ([`bf16`]) as exact fractions ([`ratio`], [`interval`]).
 //! [`canonical`] finds the step that a dtype must store for them by walking that dtype's
-//! [`numbers`]. [`judge`] compares a stored group with both.
+//! [`numbers`]. [`judge`] compares a stored group with both;
+//! [`step_rule`] names the rule of steps that are not canonical.
 
 pub mod bf16;
 pub mod canonical;
@@ -12,3 +13,4 @@ pub mod judge;
 pub mod numbers;
 pub mod ratio;
 pub mod recover;
+pub mod step_rule;

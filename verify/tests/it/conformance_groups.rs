@@ -1,6 +1,7 @@
 //! Every group of the reference sets against what their makers wrote down.
 
-use crate::support::{Tensors, conformance, read_folder, read_safetensors};
+use crate::support::conformance;
+use crate::support::tensors::{Tensors, read_folder, read_safetensors};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_verify::arithmetic::canonical::canonical_step;
 use w4pack_verify::arithmetic::judge::judge;

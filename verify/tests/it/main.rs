@@ -2,6 +2,10 @@
 
 mod canonical_steps;
 mod conformance_groups;
+mod damage;
+mod good_packs;
 mod oracle;
+mod other_makers;
 mod recovery;
 mod support;
+mod unreadable;

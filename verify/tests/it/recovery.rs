@@ -46,7 +46,7 @@ pub fn groups(exponents: std::ops::Range<i32>) -> impl Strategy<Value = [u16; 32
 /// The same number as a fraction in 840ths of the oracle's unit.
 fn in_oracle_units(ratio: &Ratio, exponent: i32) -> Option<i128> {
     let shift = ratio.exponent - (exponent - 2);
-    let numerator = i128::from(ratio.numerator) * 840 << shift.max(0);
+    let numerator = (i128::from(ratio.numerator) * 840) << shift.max(0);
     let denominator = i128::from(ratio.denominator) << (-shift).max(0);
     (numerator % denominator == 0).then_some(numerator / denominator)
 }

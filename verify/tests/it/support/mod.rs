@@ -1,82 +1,16 @@
-//! What the tests share: the reference sets, and safetensors files held whole in memory.
+//! What the tests share: reference sets, checkpoints in memory, and a small writer of packs.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+pub mod checkpoint;
+#[path = "../../../../testing/conformance.rs"]
+mod conformance_path;
+pub mod memory;
+pub mod packer;
+pub mod synthetic;
+pub mod tensors;
 
-use w4pack_format::dtype::Dtype;
-use w4pack_format::header::Header;
+use std::path::PathBuf;
 
 /// The folder of a reference set, or `None` (with a printed reason) when the sets are not there.
-///
-/// # Panics
-/// If the variable is set and the set is missing.
 pub fn conformance(set: &str) -> Option<PathBuf> {
-    let Some(root) = std::env::var_os("W4PACK_CONFORMANCE") else {
-        eprintln!("skipped: W4PACK_CONFORMANCE is not set (the folder with conformance/{set})");
-        return None;
-    };
-    let path = PathBuf::from(root).join("conformance").join(set);
-    assert!(path.is_dir(), "W4PACK_CONFORMANCE is set, but {} is missing", path.display());
-    Some(path)
-}
-
-/// A tensor in memory.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
-    pub dtype: Dtype,
-    pub shape: Vec<usize>,
-    pub bytes: Vec<u8>,
-}
-
-impl Tensor {
-    /// The bits of 16-bit elements.
-    pub fn halves(&self) -> Vec<u16> {
-        assert_eq!(self.dtype.size(), 2);
-        self.bytes.as_chunks().0.iter().map(|&bytes| u16::from_le_bytes(bytes)).collect()
-    }
-
-    /// The elements of an I8 tensor.
-    pub fn signed_bytes(&self) -> Vec<i8> {
-        assert_eq!(self.dtype, Dtype::I8);
-        self.bytes.iter().map(|&byte| byte as i8).collect()
-    }
-
-    /// The elements of an F64 tensor.
-    pub fn doubles(&self) -> Vec<f64> {
-        assert_eq!(self.dtype, Dtype::F64);
-        self.bytes.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect()
-    }
-}
-
-/// The tensors of a safetensors file.
-pub type Tensors = BTreeMap<String, Tensor>;
-
-/// Reads a whole safetensors file.
-pub fn read_safetensors(path: &Path) -> Tensors {
-    let content = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let header = Header::parse("test", content.len() as u64, &mut |offset, buffer| {
-        let offset = offset as usize;
-        buffer.copy_from_slice(&content[offset..offset + buffer.len()]);
-        Ok(())
-    })
-    .unwrap();
-    let data = &content[header.data_start() as usize..];
-    let tensor = |info: &w4pack_format::header::TensorInfo| Tensor {
-        dtype: info.dtype,
-        shape: info.shape.clone(),
-        bytes: data[info.begin as usize..info.end as usize].to_vec(),
-    };
-    header.tensors.iter().map(|info| (info.name.clone(), tensor(info))).collect()
-}
-
-/// Every tensor of a folder's safetensors files, whatever shard it lies in.
-pub fn read_folder(folder: &Path) -> Tensors {
-    let mut tensors = Tensors::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "safetensors") {
-            tensors.extend(read_safetensors(&path));
-        }
-    }
-    tensors
+    conformance_path::conformance(&format!("conformance/{set}"))
 }
