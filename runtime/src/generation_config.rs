@@ -97,3 +97,58 @@ fn fault(field: &str, problem: String) -> RuntimeError {
     let file = GENERATION_CONFIG_FILE.into();
     FormatError::Field { file, field: field.into(), problem }.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        let json = br#"{"model_type": "gemma4_text", "eos_token_id": [1, 106]}"#;
+        Config::parse("config.json", json).expect("the defaults make a sound config")
+    }
+
+    fn parse(text: &str) -> Result<GenerationDefaults> {
+        GenerationDefaults::parse(text.as_bytes(), &config())
+    }
+
+    #[test]
+    fn googles_file() {
+        let defaults = parse(
+            r#"{"bos_token_id": 2, "do_sample": true, "eos_token_id": [1, 106, 50],
+                "pad_token_id": 0, "temperature": 1.0, "top_k": 64, "top_p": 0.95,
+                "transformers_version": "5.5.0"}"#,
+        )
+        .expect("it is sound");
+        let sampling =
+            Sampling { temperature: 1.0, top_k: 64, top_p: 0.95, min_p: 0.0, seed: None };
+        assert_eq!(
+            defaults,
+            GenerationDefaults { sampling, stop_ids: vec![1, 106, 50], unknown: Vec::new() }
+        );
+    }
+
+    #[test]
+    fn what_the_file_does_not_say() {
+        let defaults = parse(r#"{"temperature": 0.5, "top_k": null, "novelty": 3}"#);
+        let defaults = defaults.expect("it is sound");
+        assert_eq!(defaults.sampling, Sampling::GREEDY, "nobody asked for sampling");
+        assert_eq!(defaults.stop_ids, [1, 106], "config.json's");
+        assert_eq!(defaults.unknown, ["novelty"]);
+        assert_eq!(parse(r#"{"eos_token_id": 7}"#).expect("it is sound").stop_ids, [7]);
+    }
+
+    #[test]
+    fn faults_name_their_field() {
+        for (text, field) in [
+            (r#"{"top_p": "all"}"#, "top_p"),
+            (r#"{"top_p": 1.5}"#, "top_p"),
+            (r#"{"top_k": -1}"#, "top_k"),
+            (r#"{"do_sample": 1}"#, "do_sample"),
+            (r#"{"eos_token_id": [1, 1.5]}"#, "eos_token_id"),
+            (r#"{"temperature": 1, "temperature": 2}"#, "temperature"),
+        ] {
+            let error = parse(text).expect_err("it is faulty").to_string();
+            assert!(error.contains(field) && error.contains("generation_config.json"), "{error}");
+        }
+    }
+}
