@@ -93,6 +93,10 @@ impl Numbers {
 /// The integer part of `ratio / 2^exponent`.
 fn quotient(ratio: &Ratio, exponent: i32) -> u64 {
     let shift = ratio.exponent - exponent;
+    if shift >= 0 && ratio.numerator.leading_zeros() as i32 > shift {
+        // The usual case, in machine words.
+        return (ratio.numerator << shift) / ratio.denominator;
+    }
     let (numerator, denominator) = (u128::from(ratio.numerator), u128::from(ratio.denominator));
     if shift >= 0 {
         // `exponent` lies at most `precision` binades below the quotient's first bit.

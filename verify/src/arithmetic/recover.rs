@@ -81,9 +81,13 @@ pub fn recover(values: &[u16; GROUP]) -> Recovery {
 /// or `None` when no step does.
 fn levels(values: &[u16; GROUP], peak: Magnitude, level: u32) -> Option<([u8; GROUP], Interval)> {
     let mut sizes = [0; GROUP];
+    // A size times a step rounds to one value only: two values of one size rule the level out,
+    // and equal values narrow the steps once.
+    let mut value_of_size = [0u16; 9];
     let mut steps: Option<Interval> = None;
     for (size, &bits) in sizes.iter_mut().zip(values) {
-        if bf16::is_zero(bits) {
+        let bits = bits & 0x7FFF;
+        if bits == 0 {
             continue;
         }
         let value = bf16::magnitude(bits);
@@ -92,6 +96,14 @@ fn levels(values: &[u16; GROUP], peak: Magnitude, level: u32) -> Option<([u8; GR
             // Nothing but zero has code 0.
             return None;
         }
+        let known = &mut value_of_size[usize::from(*size)];
+        if *known == bits {
+            continue;
+        }
+        if *known != 0 {
+            return None;
+        }
+        *known = bits;
         let own = Interval::of_value(value, *size);
         steps = Some(match steps {
             Some(so_far) => so_far.intersect(own)?,

@@ -21,7 +21,7 @@ fn refused(report: &Report, class: FaultClass) {
 }
 
 fn damaged(damage: impl Fn(&mut Vec<u8>)) -> [Report; 2] {
-    let (pack, source) = good(7);
+    let (pack, source) = good();
     let mut files: Files = pack.to_files();
     damage(files.get_mut(WEIGHTS).unwrap());
     let result = MemorySource::shared(files);
@@ -42,7 +42,8 @@ fn field_case_10_hostile_headers_in_a_pack() {
             file[place..place + from.len()].copy_from_slice(to.as_bytes());
         }
     };
-    let damages: [(FaultClass, &dyn Fn(&mut Vec<u8>)); 9] = [
+    type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let damages: [(FaultClass, Damage); 9] = [
         (FaultClass::Header, &length(0)),
         (FaultClass::Header, &length(1 << 63)),
         (FaultClass::Header, &length(1 << 40)),
@@ -75,7 +76,7 @@ fn field_case_11_truncated_files() {
 
 #[test]
 fn field_case_11_a_file_cut_while_it_is_read() {
-    let (pack, source) = good(7);
+    let (pack, source) = good();
     let files = pack.to_files();
     let middle = files[WEIGHTS].len() as u64 / 2;
     let mut result = MemorySource::new(files);

@@ -171,13 +171,12 @@ fn add_to_sidecar(module: &str, groups: &[Packed], sidecar: &mut Tensors) {
             .collect()
     };
     let mut bits = Vec::new();
-    let mut count = 0;
-    for value in groups.iter().flat_map(|group| group.values).filter(|bits| bits & 0x7FFF == 0) {
-        if count % 8 == 0 {
+    let values = groups.iter().flat_map(|group| group.values);
+    for (place, value) in values.filter(|bits| bits & 0x7FFF == 0).enumerate() {
+        if place % 8 == 0 {
             bits.push(0);
         }
-        *bits.last_mut().unwrap() |= u8::from(value == 0x8000) << (count % 8);
-        count += 1;
+        *bits.last_mut().unwrap() |= u8::from(value == 0x8000) << (place % 8);
     }
     let size =
         |list: &[(usize, u32)]| gap_list(list.iter().map(|(n, _)| *n)).len() + 4 * list.len();
