@@ -119,9 +119,9 @@ pub struct RunArguments {
     /// Go on behind the tokens that end an answer.
     #[arg(long)]
     pub ignore_eos: bool,
-    /// Longest answer in tokens.
-    #[arg(long, default_value_t = 1024)]
-    pub max_tokens: usize,
+    /// Longest answer in tokens. Default: 1024, or what the context has room for.
+    #[arg(long)]
+    pub max_tokens: Option<usize>,
     /// 0: always the likeliest token. Default: the checkpoint's generation_config.json.
     #[arg(long)]
     pub temperature: Option<f64>,

@@ -1,3 +1,41 @@
-//! The `w4pack` command.
+//! The `w4pack` command: arguments to settings, names to files, exit codes, messages.
+//!
+//! Exit codes: 0 done or proved; 1 disproved or failed; 2 wrong use, unreadable input, or cannot
+//! tell. stdout is data, stderr is talk.
 
-fn main() {}
+mod args;
+mod commands;
+mod home;
+mod locate;
+mod message;
+mod progress;
+
+use args::{Arguments, Command};
+use clap::{CommandFactory, Parser};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let quiet = arguments.quiet;
+    let result = match arguments.command {
+        Command::Convert(arguments) => commands::convert::run(&arguments, quiet),
+        Command::Verify(arguments) => commands::verify::run(&arguments, quiet),
+        Command::Run(arguments) => commands::run::run(&arguments, quiet),
+        Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),
+        Command::Demo(arguments) => commands::demo::run(&arguments, quiet),
+        Command::Completions { shell } => {
+            let command = &mut Arguments::command();
+            clap_complete::generate(shell, command, "w4pack", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    match result {
+        Ok(code) => code,
+        // `w4pack … | head`: the reader has seen enough.
+        Err(error) if message::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}", message::render(&error));
+            message::exit_code(&error)
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! How a failure reads: what was tried, what was found, and the next step.
 
 use std::fmt::Write;
+use std::process::ExitCode;
 use w4pack_convert::ConvertError;
 use w4pack_fixtures::FixtureError;
 use w4pack_format::FormatError;
@@ -23,6 +24,29 @@ impl Usage {
         self.hint = Some(hint.into());
         self
     }
+}
+
+/// Something that the user should know and that stops nothing.
+pub fn warn(text: &str) {
+    eprintln!("warning: {text}");
+}
+
+/// 2 for what the user can mend before trying again, 1 for a failure.
+pub fn exit_code(error: &anyhow::Error) -> ExitCode {
+    let mendable = error.chain().any(|cause| {
+        cause.is::<Usage>()
+            || cause.is::<FormatError>()
+            || cause.is::<ChatError>()
+            || cause.downcast_ref::<ConvertError>().is_some_and(ConvertError::is_input)
+            || cause.downcast_ref::<RuntimeError>().is_some_and(RuntimeError::is_input)
+    });
+    ExitCode::from(if mendable { 2 } else { 1 })
+}
+
+/// Whether stdout was closed by its reader.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(kind))
 }
 
 /// The lines for stderr: `error:`, its causes, `hint:`.

@@ -1,3 +1,41 @@
-//! The model: configuration, weights, cache, forward pass, chat.
+//! The model: configuration → weights → cache → forward pass, and the engine that drives it.
+//!
+//! Read in this order:
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `model.rs` | [`Model`]: the configuration and every weight, as three plain structs |
+//! | `weights/` | [`Matrix`]: packed words or bf16; how a checkpoint is checked and read |
+//! | `cache.rs` | [`Cache`]: keys and values of the positions seen so far |
+//! | `forward.rs`, `attention.rs` | the pass, stage by stage |
+//! | `arithmetic.rs` | how the pass multiplies: [`Plain`] loops in f32 or f64, or the kernels |
+//! | `device/` | [`Device`], the narrow border, and the CPU behind it |
+//! | `engine.rs` | [`Engine`]: requests in, tokens out |
+//! | `sampling.rs`, `generation_config.rs` | how a token is chosen, and the checkpoint's defaults |
+//! | `chat/` | text to ids and back: tokenizer, template, stream, parser |
 
+pub mod arithmetic;
+mod attention;
+pub mod cache;
 pub mod chat;
+pub mod device;
+pub mod engine;
+mod error;
+pub mod forward;
+pub mod generation_config;
+pub mod logits_file;
+pub mod model;
+pub mod number;
+pub mod sampling;
+pub mod weights;
+
+pub use arithmetic::{Arithmetic, Plain};
+pub use cache::Cache;
+pub use device::{Device, Slot, Wanted, Work};
+pub use engine::{Engine, EngineOptions, FinishReason, Generation, Request};
+pub use error::{Result, RuntimeError};
+pub use generation_config::GenerationDefaults;
+pub use model::{LayerWeights, MemoryPlan, Model, Weights};
+pub use number::Number;
+pub use sampling::{Sampler, Sampling};
+pub use weights::{LoadOptions, LoadProgress, Matrix, WeightValues};

@@ -1,0 +1,269 @@
+//! `w4pack run`: a prompt in, an answer out.
+
+use crate::args::{DeviceName, RunArguments, WeightsName};
+use crate::message::{Usage, warn};
+use crate::progress::Bytes;
+use crate::{home, locate};
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::sync::Arc;
+use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::config::Config;
+use w4pack_format::source::Source;
+use w4pack_runtime::chat::{ChatTemplate, RenderRequest, SpecialTokens, StreamDecoder, Tokenizer};
+use w4pack_runtime::{
+    Engine, EngineOptions, Generation, GenerationDefaults, LoadOptions, Model, Request, Sampling,
+    WeightValues, write_logits,
+};
+
+/// Longest answer when nobody says otherwise and the context has room.
+const DEFAULT_MAX_TOKENS: usize = 1024;
+
+pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
+    let name = match &arguments.model {
+        Some(model) => model.clone(),
+        None => {
+            let newest = home::newest_conversion()?.display().to_string();
+            eprintln!("model: {newest} (the newest conversion)");
+            newest
+        }
+    };
+    let source = locate::source(&name, None)?;
+    let checkpoint = Checkpoint::open(source.clone())?;
+    let config = Config::load(&*source)?;
+    let defaults = GenerationDefaults::load(&*source, &config)?;
+    for key in config.unknown.iter().chain(&defaults.unknown) {
+        warn(&format!("`{name}`: the key `{key}` is not known and has no effect"));
+    }
+    for stray in checkpoint.strays() {
+        warn(&format!("`{name}`: `{stray}` is not part of the checkpoint and is not read"));
+    }
+
+    // The tokenizer takes a second of its own: read it beside the weights.
+    let (model, text) = std::thread::scope(|scope| {
+        let text = scope.spawn(|| Text::load(&*source, &config));
+        let model = load_model(&checkpoint, arguments.weights, quiet);
+        let text = text.join().map_err(|_| anyhow::anyhow!("the tokenizer's thread panicked"));
+        model.and_then(|model| Ok((model, text??)))
+    })?;
+    let prompt = text.prompt(arguments, &name)?;
+    let options = EngineOptions {
+        context: arguments.context,
+        chunk: arguments.chunk,
+        threads: arguments.threads,
+    };
+    let (DeviceName::Auto | DeviceName::Cpu) = arguments.device;
+    let mut engine = Engine::new(model, options)?;
+    for note in &engine.model().notes {
+        warn(&format!("`{name}`: {note}"));
+    }
+
+    let room = engine.context().saturating_sub(prompt.len()).max(1);
+    let request = Request {
+        max_tokens: Some(arguments.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS.min(room))),
+        stop_ids: defaults.stop_ids.clone(),
+        ignore_eos: arguments.ignore_eos,
+        sampling: sampling(arguments, &defaults),
+        logits: arguments.logits.is_some(),
+        prompt,
+    };
+    if !quiet {
+        let plan = engine.memory_plan();
+        let total = plan.total(request.prompt.len() + request.max_tokens.unwrap_or(0));
+        eprintln!("{}: {} MiB of memory", engine.device(), total.div_ceil(1 << 20));
+    }
+    let mut printer = Printer::new(text.tokenizer.clone(), !arguments.json);
+    let generation = engine.generate(&request, &mut |id| printer.token(id, &request))?;
+    printer.finish()?;
+
+    if let (Some(path), Some(logits)) = (&arguments.logits, &generation.logits) {
+        write_logits(path, logits, config.text.vocab_size)?;
+    }
+    let report = report(&generation, printer.text(), &name, &engine);
+    if arguments.json {
+        println!("{report}");
+    } else if !quiet {
+        summary(&generation);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
+    let weights = match weights {
+        WeightsName::Codes => WeightValues::Codes,
+        WeightsName::Bf16 => WeightValues::RoundedToBf16,
+    };
+    let bar = Bytes::new("loading", quiet);
+    let options = LoadOptions { weights };
+    let model = Model::load(checkpoint, &options, &mut |seen| bar.set(seen.bytes, seen.total));
+    bar.finish();
+    Ok(model?)
+}
+
+/// The checkpoint's settings, overridden by the command line's.
+fn sampling(arguments: &RunArguments, defaults: &GenerationDefaults) -> Sampling {
+    let default = &defaults.sampling;
+    Sampling {
+        temperature: arguments.temperature.unwrap_or(default.temperature),
+        top_k: arguments.top_k.unwrap_or(default.top_k),
+        top_p: arguments.top_p.unwrap_or(default.top_p),
+        min_p: arguments.min_p.unwrap_or(default.min_p),
+        seed: arguments.seed,
+    }
+}
+
+/// What stands between text and ids; either part may be missing from a checkpoint.
+struct Text {
+    tokenizer: Option<Arc<Tokenizer>>,
+    template: Option<ChatTemplate>,
+}
+
+impl Text {
+    fn load(source: &dyn Source, config: &Config) -> Result<Text> {
+        let optional = |path: &str| source.size(path).map(|_| source.read_file(path)).transpose();
+        let Some(tokenizer) = optional("tokenizer.json")? else {
+            return Ok(Text { tokenizer: None, template: None });
+        };
+        let settings = optional("tokenizer_config.json")?;
+        let bos = Some(config.text.bos_token_id);
+        let tokenizer = Tokenizer::from_bytes(&tokenizer, settings.as_deref(), bos)?;
+        let file = optional("chat_template.jinja")?;
+        let file = file
+            .map(String::from_utf8)
+            .transpose()
+            .map_err(|_| Usage::new("`chat_template.jinja` is not UTF-8"))?;
+        let named = tokenizer.named_tokens();
+        let template = ChatTemplate::load(file.as_deref(), settings.as_deref(), named)?;
+        for warning in template.iter().flat_map(ChatTemplate::warnings) {
+            warn(&warning.to_string());
+        }
+        Ok(Text { tokenizer: Some(Arc::new(tokenizer)), template })
+    }
+
+    /// The prompt's ids.
+    fn prompt(&self, arguments: &RunArguments, model: &str) -> Result<Vec<u32>> {
+        let Some(text) = &arguments.input.prompt else {
+            return Ok(arguments.input.tokens.clone().unwrap_or_default());
+        };
+        let tokenizer = self.tokenizer.as_ref().ok_or_else(|| {
+            Usage::new(format!("`{model}` has no tokenizer.json, so it cannot read a --prompt"))
+                .hint("give token ids with --tokens")
+        })?;
+        if arguments.raw {
+            return Ok(tokenizer.encode_raw(text)?);
+        }
+        let template = self.template.as_ref().ok_or_else(|| {
+            Usage::new(format!("`{model}` has no chat template to put a --prompt in"))
+                .hint("give --raw to send the text as it is")
+        })?;
+        let messages = [json!({"role": "user", "content": text})];
+        let request =
+            RenderRequest { messages: &messages, ..RenderRequest::default() };
+        Ok(tokenizer.encode_prompt(&template.render(&request)?)?)
+    }
+}
+
+/// Turns ids into text as they come, and prints it if somebody reads.
+struct Printer {
+    decoder: Option<StreamDecoder>,
+    text: String,
+    print: bool,
+    /// Ids without a piece of text, named once each at the end.
+    unknown: Vec<u32>,
+    first: bool,
+    failed: Option<std::io::Error>,
+}
+
+impl Printer {
+    fn new(tokenizer: Option<Arc<Tokenizer>>, print: bool) -> Printer {
+        let decoder = tokenizer.map(|tokenizer| StreamDecoder::new(tokenizer, SpecialTokens::Hide));
+        let (text, unknown) = (String::new(), Vec::new());
+        Printer { decoder, text, print, unknown, first: true, failed: None }
+    }
+
+    fn token(&mut self, id: u32, request: &Request) -> ControlFlow<()> {
+        let ends = request.stop_ids.contains(&id) && !request.ignore_eos;
+        let piece = match &mut self.decoder {
+            // Without a tokenizer the ids themselves are the answer.
+            None if self.first => id.to_string(),
+            None => format!(",{id}"),
+            Some(_) if ends => String::new(),
+            Some(decoder) => decoder.push(id).unwrap_or_else(|_| {
+                self.unknown.push(id);
+                String::new()
+            }),
+        };
+        self.first = false;
+        self.emit(&piece)
+    }
+
+    fn emit(&mut self, piece: &str) -> ControlFlow<()> {
+        self.text.push_str(piece);
+        if self.print && !piece.is_empty() {
+            let mut stdout = std::io::stdout().lock();
+            let written = stdout.write_all(piece.as_bytes()).and_then(|()| stdout.flush());
+            if let Err(error) = written {
+                self.failed = Some(error);
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let rest = self.decoder.as_mut().map(StreamDecoder::finish).unwrap_or_default();
+        let _ = self.emit(&rest);
+        if self.print && self.failed.is_none() {
+            let _ = self.emit("\n");
+            self.text.pop();
+        }
+        self.unknown.sort_unstable();
+        self.unknown.dedup();
+        if !self.unknown.is_empty() {
+            let ids = self.unknown.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            warn(&format!("tokenizer.json has no text for the generated ids {ids}"));
+        }
+        match self.failed.take() {
+            Some(error) => Err(error).context("could not write the answer to stdout"),
+            None => Ok(()),
+        }
+    }
+
+    /// The text, `None` for a checkpoint without a tokenizer.
+    fn text(&self) -> Option<&str> {
+        self.decoder.as_ref().map(|_| self.text.as_str())
+    }
+}
+
+fn report(generation: &Generation, text: Option<&str>, model: &str, engine: &Engine) -> Value {
+    json!({
+        "text": text,
+        "tokens": generation.tokens,
+        "prompt_tokens": generation.prompt_tokens,
+        "completion_tokens": generation.tokens.len(),
+        "finish_reason": generation.finish_reason.name(),
+        "seed": generation.seed,
+        "prefill_tokens_per_second": generation.prefill_tokens_per_second(),
+        "decode_tokens_per_second": generation.decode_tokens_per_second(),
+        "model": model,
+        "device": engine.device(),
+        "context": engine.context(),
+    })
+}
+
+fn summary(generation: &Generation) {
+    let seed = generation.seed.map_or_else(String::new, |seed| format!(", seed {seed}"));
+    let decode = generation
+        .decode_tokens_per_second()
+        .map_or_else(String::new, |speed| format!(", decode {speed:.1} tok/s"));
+    eprintln!(
+        "{} prompt tokens, {} generated ({}); prefill {:.1} tok/s{decode}{seed}",
+        generation.prompt_tokens,
+        generation.tokens.len(),
+        generation.finish_reason.name(),
+        generation.prefill_tokens_per_second(),
+    );
+}

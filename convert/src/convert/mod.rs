@@ -1,0 +1,150 @@
+//! The whole conversion: plan, read, write, report.
+
+mod block;
+mod decision;
+mod pass;
+mod reader;
+mod summary;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::digest::sha256;
+use w4pack_format::manifest::{FileRecord, HeaderRecord, SourceRecord};
+use w4pack_format::source::Source;
+
+use crate::pack::{Finish, PackWriter, Sidecar, check_output, packed_config};
+use crate::plan::{CompanionFate, Plan, plan};
+use crate::progress::{Progress, Stage};
+use crate::report::Report;
+use crate::{ConvertError, Options};
+use decision::Decisions;
+use pass::{Pass, Reading};
+use summary::Outcome;
+
+/// Converts a checkpoint into the folder `out`, which appears complete or not at all.
+///
+/// The output does not depend on the number of threads; two conversions differ in the manifest's
+/// `created` only. Memory does not grow with the model: blocks of a few MiB are in flight.
+///
+/// Errors: whatever [`plan`](crate::plan()) refuses; an output folder that is in use; a NaN, an
+/// infinity or (unless allowed) a group off the grid, with tensor, row and group; a source that
+/// shrinks or changes; a disk that is full.
+pub fn convert(
+    source: Arc<dyn Source>,
+    out: &Path,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Report, ConvertError> {
+    let started = Instant::now();
+    check_output(&*source, out)?;
+    let checkpoint = Checkpoint::open(source)?;
+    let plan = plan(&checkpoint, options)?;
+    let pool =
+        rayon::ThreadPoolBuilder::new().num_threads(options.threads).build().map_err(|cause| {
+            ConvertError::Threads { threads: options.threads, cause: cause.to_string() }
+        })?;
+    pool.install(|| {
+        Conversion { checkpoint: &checkpoint, plan: &plan, out, options, progress, started }.run()
+    })
+}
+
+struct Conversion<'a> {
+    checkpoint: &'a Checkpoint,
+    plan: &'a Plan,
+    out: &'a Path,
+    options: &'a Options,
+    progress: &'a dyn Progress,
+    started: Instant,
+}
+
+impl Conversion<'_> {
+    fn run(&self) -> Result<Report, ConvertError> {
+        let first = Decisions::first(self.plan);
+        let (writer, sidecar, reading) = self.read(&first, Stage::Convert)?;
+        if reading.is_final() {
+            return self.finish(Outcome::once(&first, &reading), writer, sidecar);
+        }
+        // The half-written folder goes before its successor comes.
+        drop((sidecar, writer));
+        let again = first.again(self.plan, &reading.modules);
+        let (writer, sidecar, second) = self.read(&again, Stage::ConvertAgain)?;
+        let changed = reading.files.iter().zip(&second.files).find(|(one, other)| one != other);
+        if let Some((file, _)) = changed {
+            return Err(ConvertError::SourceChanged {
+                place: self.plan.source.clone(),
+                file: file.path.clone(),
+            });
+        }
+        self.finish(Outcome::twice(&first, &reading, &again, &second), writer, sidecar)
+    }
+
+    fn read(
+        &self,
+        decisions: &Decisions,
+        stage: Stage,
+    ) -> Result<(PackWriter, Sidecar, Reading), ConvertError> {
+        let (writer, mut sidecar) = PackWriter::create(self.out, decisions.contents.clone())?;
+        let pass = Pass {
+            checkpoint: self.checkpoint,
+            plan: self.plan,
+            decisions,
+            writer: &writer,
+            allow_off_grid: self.options.allow_off_grid,
+            progress: self.progress,
+            stage,
+        };
+        let reading = pass.run(&mut sidecar)?;
+        Ok((writer, sidecar, reading))
+    }
+
+    fn finish(
+        &self,
+        outcome: Outcome<'_>,
+        mut writer: PackWriter,
+        sidecar: Sidecar,
+    ) -> Result<Report, ConvertError> {
+        let mut files = outcome.reading().files.clone();
+        files.extend(self.companions(&mut writer)?);
+        files.sort_by(|one, other| one.path.cmp(&other.path));
+        let source = self.checkpoint.source();
+        let headers = self.checkpoint.shards().iter().map(|shard| HeaderRecord {
+            path: shard.path.clone(),
+            // A header is UTF-8, or it would not have been read.
+            text: String::from_utf8_lossy(&shard.header.text).into_owned(),
+        });
+        let record = SourceRecord {
+            name: source.name().into(),
+            revision: source.revision().map(str::to_string),
+            files,
+            headers: headers.collect(),
+            tensors: outcome.reading().tensors.clone(),
+        };
+        let finish = Finish {
+            config: &packed_config(&self.plan.config, &outcome.kept_modules(self.plan)),
+            source: record,
+            options: self.options.recorded(),
+            created: jiff::Timestamp::now().to_string(),
+            hashed: &|done, total| self.progress.report(Stage::Hash, done, total),
+        };
+        let written = writer.finish(sidecar, finish)?;
+        Ok(summary::report(self.plan, self.out, &outcome, written, self.started.elapsed()))
+    }
+
+    /// Hashes all files beside the weights and copies those that the output needs.
+    fn companions(&self, writer: &mut PackWriter) -> Result<Vec<FileRecord>, ConvertError> {
+        let mut records = Vec::new();
+        for companion in &self.plan.companions {
+            let path = &companion.path;
+            let bytes = self.checkpoint.source().read_file(path)?;
+            let sha256 = sha256(&bytes);
+            records.push(FileRecord { path: path.clone(), bytes: bytes.len() as u64, sha256 });
+            if companion.fate == CompanionFate::Copied {
+                writer.companion(path, &bytes)?;
+            }
+        }
+        Ok(records)
+    }
+}

@@ -1,0 +1,269 @@
+//! One reading of the source: every byte hashed, every group recovered, everything written at its
+//! known place.
+
+use w4pack_format::checkpoint::{Checkpoint, Shard};
+use w4pack_format::digest::Hasher;
+use w4pack_format::header::TensorInfo;
+use w4pack_format::manifest::{Fate, FileRecord, TensorRecord};
+use w4pack_format::scale::ScaleDtype;
+
+use super::block::{GROUP_BYTES, MisfitAt, Note, PackedGroups, pack_block};
+use super::decision::{Decisions, Destination};
+use super::reader::stream;
+use crate::ConvertError;
+use crate::pack::{Module, ModuleNotes, PackWriter, Sidecar};
+use crate::plan::{Plan, Treatment};
+use crate::progress::{Progress, Stage};
+use crate::recover::Misfit;
+use crate::report::{FellBack, Tally};
+
+/// What a reading of the source found.
+pub(super) struct Reading {
+    /// The weight files, with hashes.
+    pub files: Vec<FileRecord>,
+    /// The tensors in file order, with hashes.
+    pub tensors: Vec<TensorRecord>,
+    /// What was found in each packed module, by position in the contents.
+    pub modules: Vec<Found>,
+}
+
+impl Reading {
+    /// Whether every tensor fits what was decided for it.
+    pub(super) fn is_final(&self) -> bool {
+        self.modules.iter().all(Found::fits)
+    }
+}
+
+/// What a packed module turned out to be.
+#[derive(Default, Clone)]
+pub(super) struct Found {
+    /// Counts over its groups.
+    pub tally: Tally,
+    /// The largest step magnitude.
+    pub largest_step: f32,
+    /// Set if it needs f32 scales.
+    pub fell_back: Option<FellBack>,
+    /// Set if it cannot be packed and may stay in bf16.
+    pub off_grid: Option<OffGrid>,
+}
+
+/// The first group of a tensor that is off the grid.
+#[derive(Clone)]
+pub(super) struct OffGrid {
+    pub row: u64,
+    pub group: u64,
+    pub misfit: Misfit,
+}
+
+impl Found {
+    fn fits(&self) -> bool {
+        self.fell_back.is_none() && self.off_grid.is_none()
+    }
+}
+
+/// Everything that stays the same during a reading.
+pub(super) struct Pass<'a> {
+    pub checkpoint: &'a Checkpoint,
+    pub plan: &'a Plan,
+    pub decisions: &'a Decisions,
+    pub writer: &'a PackWriter,
+    pub allow_off_grid: bool,
+    pub progress: &'a dyn Progress,
+    pub stage: Stage,
+}
+
+impl Pass<'_> {
+    /// Reads the whole source, each file from its first byte to its last.
+    ///
+    /// Errors: a file that cannot be read or is shorter than it was; a NaN or infinity; a group
+    /// off the grid, unless allowed.
+    pub(super) fn run(&self, sidecar: &mut Sidecar) -> Result<Reading, ConvertError> {
+        let mut reading = Reading {
+            files: Vec::new(),
+            tensors: Vec::new(),
+            modules: vec![Found::default(); self.decisions.contents.modules.len()],
+        };
+        let mut counter = Counter { pass: self, done: 0 };
+        counter.advance(0);
+        for (shard, planned) in self.checkpoint.shards().iter().zip(&self.plan.shards) {
+            let mut file = Hasher::default();
+            file.update(&shard.header.prefix());
+            counter.advance(shard.header.data_start());
+            // The header was checked: its tensors touch and fill the file.
+            for (info, planned) in shard.header.tensors.iter().zip(&planned.tensors) {
+                let mut tensor = OpenTensor { shard, info, file, hasher: Hasher::default() };
+                match planned.treatment {
+                    Treatment::LeaveOut(_) => {
+                        self.stream(&mut tensor, &mut counter, |_, _| Ok(()))?;
+                    }
+                    Treatment::Pack(position) | Treatment::Copy(position) => {
+                        match self.decisions.destinations[position] {
+                            Destination::Copied(copied) => {
+                                self.stream(&mut tensor, &mut counter, |first, bytes| {
+                                    self.writer.write_copied(copied, first, bytes)
+                                })?;
+                            }
+                            Destination::Packed(module) => {
+                                reading.modules[module] =
+                                    self.pack(&mut tensor, &mut counter, module, sidecar)?;
+                            }
+                        }
+                    }
+                }
+                reading.tensors.push(TensorRecord {
+                    name: info.name.clone(),
+                    file: shard.path.clone(),
+                    bytes: info.bytes(),
+                    sha256: tensor.hasher.finish(),
+                    fate: self.fate(planned.treatment),
+                });
+                file = tensor.file;
+            }
+            reading.files.push(FileRecord {
+                path: shard.path.clone(),
+                bytes: shard.bytes,
+                sha256: file.finish(),
+            });
+        }
+        Ok(reading)
+    }
+
+    fn fate(&self, treatment: Treatment) -> Fate {
+        match treatment {
+            Treatment::LeaveOut(_) => Fate::LeftOut,
+            Treatment::Pack(position) | Treatment::Copy(position) => {
+                match self.decisions.destinations[position] {
+                    Destination::Packed(_) => Fate::Packed,
+                    Destination::Copied(_) => Fate::Copied,
+                }
+            }
+        }
+    }
+
+    /// Streams a tensor through `take` and, beside it, through both hashes.
+    fn stream(
+        &self,
+        tensor: &mut OpenTensor<'_>,
+        counter: &mut Counter<'_>,
+        mut take: impl FnMut(u64, &[u8]) -> Result<(), ConvertError> + Send,
+    ) -> Result<(), ConvertError> {
+        let OpenTensor { shard, info, file, hasher } = tensor;
+        let begin = shard.header.data_start() + info.begin;
+        let source = &**self.checkpoint.source();
+        stream(source, &shard.path, begin, info.bytes(), |first, bytes| {
+            let (taken, _) = rayon::join(
+                || take(first, bytes),
+                || rayon::join(|| file.update(bytes), || hasher.update(bytes)),
+            );
+            counter.advance(bytes.len() as u64);
+            taken
+        })
+    }
+
+    /// Recovers and writes a matrix. Once it is known not to fit what was decided for it, its
+    /// groups are still judged but no longer written.
+    fn pack(
+        &self,
+        tensor: &mut OpenTensor<'_>,
+        counter: &mut Counter<'_>,
+        number: usize,
+        sidecar: &mut Sidecar,
+    ) -> Result<Found, ConvertError> {
+        let module = &self.decisions.contents.modules[number];
+        let name = &tensor.info.name;
+        let mut found = Found::default();
+        let mut notes = sidecar.module(number);
+        self.stream(tensor, counter, |first_byte, bytes| {
+            let first = first_byte / GROUP_BYTES as u64;
+            match pack_block(bytes, module.scale_dtype) {
+                Ok(chunks) => {
+                    for chunk in &chunks {
+                        found.add(chunk, first, module);
+                    }
+                    if found.fits() {
+                        self.write(number, first, &chunks, &mut notes)?;
+                    }
+                    Ok(())
+                }
+                Err(MisfitAt { group, misfit }) => {
+                    let (row, group) = place(module, first + group as u64);
+                    let may_stay = self.allow_off_grid && matches!(misfit, Misfit::OffGrid(_));
+                    if !may_stay {
+                        return Err(ConvertError::Group {
+                            tensor: name.clone(),
+                            row,
+                            group,
+                            misfit,
+                        });
+                    }
+                    found.off_grid.get_or_insert(OffGrid { row, group, misfit });
+                    Ok(())
+                }
+            }
+        })?;
+        notes.end()?;
+        Ok(found)
+    }
+
+    fn write(
+        &self,
+        module: usize,
+        first: u64,
+        chunks: &[PackedGroups],
+        notes: &mut ModuleNotes<'_>,
+    ) -> Result<(), ConvertError> {
+        let words: Vec<u8> = chunks.iter().flat_map(|chunk| &chunk.words).copied().collect();
+        let scales: Vec<u8> = chunks.iter().flat_map(|chunk| &chunk.scales).copied().collect();
+        self.writer.write_groups(module, first, &words, &scales)?;
+        for note in chunks.iter().flat_map(|chunk| &chunk.notes) {
+            match note {
+                Note::Plain(zeros) => notes.plain(*zeros)?,
+                Note::Group(group, note) => notes.note(first + *group as u64, note)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A tensor being read.
+struct OpenTensor<'a> {
+    shard: &'a Shard,
+    info: &'a TensorInfo,
+    /// Hash of its file up to here.
+    file: Hasher,
+    /// Its own hash.
+    hasher: Hasher,
+}
+
+/// Bytes read so far.
+struct Counter<'a> {
+    pass: &'a Pass<'a>,
+    done: u64,
+}
+
+impl Counter<'_> {
+    fn advance(&mut self, bytes: u64) {
+        self.done += bytes;
+        self.pass.progress.report(self.pass.stage, self.done, self.pass.plan.source_bytes());
+    }
+}
+
+impl Found {
+    /// Adds groups of a block that begins with the module's group `first`.
+    fn add(&mut self, groups: &PackedGroups, first: u64, module: &Module) {
+        self.tally.add(&groups.tally);
+        self.largest_step = self.largest_step.max(groups.largest_step);
+        // f32 scales are the last resort; a group beyond them does not exist on a bf16 grid.
+        if let Some(beyond) = groups.out_of_range.filter(|_| module.scale_dtype != ScaleDtype::F32)
+        {
+            let (row, group) = place(module, first + beyond.group as u64);
+            let (narrow_step, step) = (beyond.narrow_step, beyond.step);
+            self.fell_back.get_or_insert(FellBack { row, group, narrow_step, step });
+        }
+    }
+}
+
+/// Row of a group, and its number within the row.
+fn place(module: &Module, group: u64) -> (u64, u64) {
+    (group / module.groups_in_row(), group % module.groups_in_row())
+}

@@ -1,0 +1,190 @@
+//! From what the readings found to the report.
+
+use std::path::Path;
+use std::time::Duration;
+
+use w4pack_format::scale::ScaleDtype;
+
+use super::decision::{Decisions, Destination};
+use super::pass::{Found, Reading};
+use crate::pack::{Written, fits_f16_when_unpacked};
+use crate::plan::{CompanionFate, Plan, Treatment};
+use crate::report::{KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally};
+
+/// The readings of a conversion with the decisions they were made under.
+pub(super) struct Outcome<'a> {
+    first: (&'a Decisions, &'a Reading),
+    last: (&'a Decisions, &'a Reading),
+    passes: u32,
+}
+
+impl<'a> Outcome<'a> {
+    /// One reading, and all tensors fitted.
+    pub(super) fn once(decisions: &'a Decisions, reading: &'a Reading) -> Self {
+        Outcome { first: (decisions, reading), last: (decisions, reading), passes: 1 }
+    }
+
+    /// A second reading, after the first showed which tensors need something else.
+    pub(super) fn twice(
+        first: &'a Decisions,
+        first_reading: &'a Reading,
+        last: &'a Decisions,
+        last_reading: &'a Reading,
+    ) -> Self {
+        Outcome { first: (first, first_reading), last: (last, last_reading), passes: 2 }
+    }
+
+    /// The reading that the output rests on.
+    pub(super) fn reading(&self) -> &'a Reading {
+        self.last.1
+    }
+
+    /// What the first reading found in a matrix.
+    fn found_first(&self, position: usize) -> Option<&'a Found> {
+        match self.first.0.destinations[position] {
+            Destination::Packed(module) => Some(&self.first.1.modules[module]),
+            Destination::Copied(_) => None,
+        }
+    }
+
+    /// Output names of the modules that stay in bf16.
+    pub(super) fn kept_modules(&self, plan: &Plan) -> Vec<String> {
+        self.kept(plan).into_iter().map(|kept| kept.module).collect()
+    }
+
+    fn kept(&self, plan: &Plan) -> Vec<KeptTensor> {
+        let of_position = |position| {
+            let off_grid = self.found_first(position)?.off_grid.as_ref()?;
+            Some(KeptTensor {
+                module: plan.output_module(position),
+                source_name: plan.config.layout.full_name(&plan.text[position].name),
+                row: off_grid.row,
+                group: off_grid.group,
+                misfit: off_grid.misfit.to_string(),
+            })
+        };
+        (0..plan.text.len()).filter_map(of_position).collect()
+    }
+
+    fn packed(&self, plan: &Plan) -> Vec<PackedTensor> {
+        let of_position = |position: usize| {
+            let Destination::Packed(number) = self.last.0.destinations[position] else {
+                return None;
+            };
+            let module = &self.last.0.contents.modules[number];
+            Some(PackedTensor {
+                module: module.name.clone(),
+                source_name: plan.config.layout.full_name(&plan.text[position].name),
+                rows: module.rows,
+                columns: module.columns,
+                scale_dtype: module.scale_dtype.name(),
+                fell_back: self.found_first(position)?.fell_back.clone(),
+                tally: self.last.1.modules[number].tally,
+            })
+        };
+        (0..plan.text.len()).filter_map(of_position).collect()
+    }
+
+    /// Warnings that only the weights could give.
+    fn warnings(&self, plan: &Plan) -> Vec<String> {
+        let (decisions, reading) = self.last;
+        let too_large = |(module, found): (&crate::pack::Module, &Found)| {
+            let overflows = module.scale_dtype == ScaleDtype::F16
+                && !fits_f16_when_unpacked(found.largest_step);
+            overflows.then(|| {
+                format!(
+                    "`{}` has a step of {}: transformers' `dequantize` multiplies in f16 and \
+                     overflows there (--scale-dtype f32 is exact)",
+                    module.name, found.largest_step
+                )
+            })
+        };
+        let mut warnings: Vec<String> =
+            decisions.contents.modules.iter().zip(&reading.modules).filter_map(too_large).collect();
+        warnings.extend(split_fusions(&self.kept_modules(plan), &decisions.contents.modules));
+        warnings
+    }
+}
+
+/// Modules that vLLM fuses and that must be packed together or not at all.
+const FUSED: [&[&str]; 2] = [
+    &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+    &["mlp.gate_proj", "mlp.up_proj"],
+];
+
+fn split_fusions(kept: &[String], packed: &[crate::pack::Module]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for module in kept {
+        for fused in FUSED {
+            let Some(layer) = fused.iter().find_map(|part| module.strip_suffix(part)) else {
+                continue;
+            };
+            let partners: Vec<String> = fused.iter().map(|part| format!("{layer}{part}")).collect();
+            let split = packed.iter().any(|packed| partners.contains(&packed.name));
+            if split {
+                warnings.push(format!(
+                    "`{module}` stays in bf16 while others of {} are packed: vLLM refuses such a \
+                     mixture",
+                    fused.join(", ")
+                ));
+            }
+        }
+    }
+    warnings
+}
+
+/// The report of a finished conversion.
+pub(super) fn report(
+    plan: &Plan,
+    out: &Path,
+    outcome: &Outcome<'_>,
+    written: Written,
+    elapsed: Duration,
+) -> Report {
+    let packed = outcome.packed(plan);
+    let mut total = Tally::default();
+    for tensor in &packed {
+        total.add(&tensor.tally);
+    }
+    let left_out =
+        plan.tensors().zip(&outcome.reading().tensors).filter_map(|((shard, tensor), record)| {
+            match tensor.treatment {
+                Treatment::LeaveOut(reason) => Some(LeftOut {
+                    file: shard.path.clone(),
+                    tensor: tensor.name.clone(),
+                    bytes: tensor.bytes,
+                    sha256: record.sha256.clone(),
+                    reason,
+                }),
+                Treatment::Pack(_) | Treatment::Copy(_) => None,
+            }
+        });
+    let copied_files = plan.companions.iter().filter(|file| file.fate == CompanionFate::Copied);
+    let not_copied = plan.companions.iter().filter_map(|file| match file.fate {
+        CompanionFate::NotCopied(reason) => Some(NotCopied { path: file.path.clone(), reason }),
+        CompanionFate::Copied | CompanionFate::Rewritten => None,
+    });
+    let seconds = elapsed.as_secs_f64();
+    let contents = &outcome.last.0.contents;
+    Report {
+        source: plan.source.clone(),
+        out: out.display().to_string(),
+        layout: plan.layout.name(),
+        scale_dtype: plan.scale_dtype.name(),
+        source_bytes: plan.source_bytes(),
+        output_bytes: written.files.iter().map(|file| file.bytes).sum(),
+        sidecar_bytes: written.sidecar_bytes,
+        seconds,
+        gigabytes_per_second: plan.source_bytes() as f64 / 1e9 / seconds,
+        passes: outcome.passes,
+        total,
+        packed,
+        off_grid: outcome.kept(plan),
+        copied_tensors: contents.copied.iter().map(|tensor| tensor.name.clone()).collect(),
+        left_out: left_out.collect(),
+        copied_files: copied_files.map(|file| file.path.clone()).collect(),
+        not_copied: not_copied.collect(),
+        files: written.files,
+        warnings: [plan.warnings.clone(), outcome.warnings(plan)].concat(),
+    }
+}

@@ -1,0 +1,114 @@
+//! What a packed `model.safetensors` holds, and where.
+
+use w4pack_format::dtype::Dtype;
+use w4pack_format::group::{GROUP, WORDS};
+use w4pack_format::header::Header;
+use w4pack_format::scale::ScaleDtype;
+
+use crate::ConvertError;
+
+/// A matrix in 4 bits: `M.weight_packed`, `M.weight_scale`, `M.weight_shape`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// The module's name in the output, e.g. `model.layers.0.mlp.up_proj`.
+    pub name: String,
+    /// Rows of the matrix (outputs).
+    pub rows: usize,
+    /// Columns (inputs), a multiple of 32.
+    pub columns: usize,
+    /// The dtype of its steps.
+    pub scale_dtype: ScaleDtype,
+}
+
+impl Module {
+    /// Groups of the whole matrix, numbered row by row.
+    pub fn groups(&self) -> u64 {
+        self.rows as u64 * self.groups_in_row()
+    }
+
+    /// Groups of one row.
+    pub fn groups_in_row(&self) -> u64 {
+        (self.columns / GROUP) as u64
+    }
+}
+
+/// A tensor that is stored as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopiedTensor {
+    /// Full name in the output.
+    pub name: String,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape.
+    pub shape: Vec<usize>,
+}
+
+/// All tensors of a packed checkpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// The packed matrices.
+    pub modules: Vec<Module>,
+    /// Everything else.
+    pub copied: Vec<CopiedTensor>,
+}
+
+/// Where the three tensors of a module begin in the file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ModulePlace {
+    pub words: u64,
+    pub scales: u64,
+    pub shape: u64,
+}
+
+/// The file's header and the offsets in the file that follow from it.
+pub(super) struct Places {
+    pub header: Header,
+    pub modules: Vec<ModulePlace>,
+    pub copied: Vec<u64>,
+}
+
+impl Contents {
+    /// Fixes where everything lies: wider elements first, so that each tensor begins on a multiple
+    /// of its element size, and modules in the given order.
+    pub(super) fn places(&self) -> Result<Places, ConvertError> {
+        let mut tensors = Vec::new();
+        for module in &self.modules {
+            let Module { name, rows, columns, scale_dtype } = module;
+            let words = columns / GROUP * WORDS;
+            tensors.push((packed_name(name), Dtype::I32, vec![*rows, words]));
+            tensors.push((scale_name(name), scale_dtype.dtype(), vec![*rows, columns / GROUP]));
+            tensors.push((shape_name(name), Dtype::I64, vec![2]));
+        }
+        for tensor in &self.copied {
+            tensors.push((tensor.name.clone(), tensor.dtype, tensor.shape.clone()));
+        }
+        tensors.sort_by_key(|(_, dtype, _)| std::cmp::Reverse(dtype.size()));
+        let header = Header::lay_out(&tensors)?;
+        let start = header.data_start();
+        let begins: std::collections::HashMap<&str, u64> = header
+            .tensors
+            .iter()
+            .map(|tensor| (tensor.name.as_str(), start + tensor.begin))
+            .collect();
+        let place = |module: &Module| ModulePlace {
+            words: begins[packed_name(&module.name).as_str()],
+            scales: begins[scale_name(&module.name).as_str()],
+            shape: begins[shape_name(&module.name).as_str()],
+        };
+        let modules = self.modules.iter().map(place).collect();
+        let copied = self.copied.iter().map(|tensor| begins[tensor.name.as_str()]).collect();
+        Ok(Places { header, modules, copied })
+    }
+}
+
+fn packed_name(module: &str) -> String {
+    format!("{module}.weight_packed")
+}
+
+fn scale_name(module: &str) -> String {
+    format!("{module}.weight_scale")
+}
+
+fn shape_name(module: &str) -> String {
+    format!("{module}.weight_shape")
+}

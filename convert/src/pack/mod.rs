@@ -1,0 +1,18 @@
+//! Writing a packed checkpoint from codes and steps, wherever they come from.
+//!
+//! [`PackWriter`] takes [`Contents`] (which fixes every offset of `model.safetensors`), then groups
+//! and copied bytes in any order, and at [`PackWriter::finish`] adds config, companions, sidecar and
+//! manifest and puts the folder in place. Until then nothing exists under the final name.
+
+mod config;
+mod contents;
+mod sidecar;
+mod spool;
+mod staging;
+mod writer;
+
+pub use config::{fits_f16_when_unpacked, packed_config};
+pub use contents::{Contents, CopiedTensor, Module};
+pub use sidecar::{GroupNote, ModuleNotes, Sidecar, Step as StepNote};
+pub use staging::check_output;
+pub use writer::{Finish, PackWriter, Written};

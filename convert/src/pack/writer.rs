@@ -1,0 +1,208 @@
+//! The files of a packed checkpoint, from first byte to final name.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use w4pack_format::checkpoint::SINGLE_FILE;
+use w4pack_format::config::CONFIG_FILE;
+use w4pack_format::digest::{Hasher, sha256};
+use w4pack_format::exact::EXACT_FILE;
+use w4pack_format::group::{GROUP, PACKED_BYTES, pack, words_to_bytes};
+use w4pack_format::manifest::{FileRecord, MANIFEST_FILE, Manifest, Options, SCHEMA, SourceRecord};
+
+use super::contents::{Contents, Places};
+use super::sidecar::Sidecar;
+use super::staging::Staging;
+use crate::ConvertError;
+
+/// Bytes read back at a time.
+const BLOCK: usize = 4 << 20;
+
+/// Scratch file of the sidecar.
+const SPOOL_FILE: &str = "w4pack/exact.spool";
+
+/// A packed checkpoint in the making.
+///
+/// `write_*` take `&self` and may be called from several threads for different places. Every
+/// group and every copied byte must be written once before [`PackWriter::finish`].
+pub struct PackWriter {
+    contents: Contents,
+    places: Places,
+    staging: Staging,
+    path: PathBuf,
+    file: File,
+    companions: Vec<FileRecord>,
+}
+
+/// What is known only when all tensors are written.
+pub struct Finish<'a> {
+    /// config.json, as [`super::packed_config`] makes it.
+    pub config: &'a Value,
+    /// What was read, for the manifest.
+    pub source: SourceRecord,
+    /// The options, for the manifest.
+    pub options: Options,
+    /// When, in RFC 3339, UTC.
+    pub created: String,
+    /// Told how many bytes have been read back for hashing, and of how many.
+    pub hashed: &'a dyn Fn(u64, u64),
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Every file but the manifest, sorted by path.
+    pub files: Vec<FileRecord>,
+    /// Size of `w4pack/exact.safetensors`.
+    pub sidecar_bytes: u64,
+}
+
+impl PackWriter {
+    /// Begins a checkpoint that will stand at `out`. What may be there is [`super::check_output`]'s
+    /// matter. The writer's sidecar comes with it.
+    pub fn create(out: &Path, contents: Contents) -> Result<(Self, Sidecar), ConvertError> {
+        let places = contents.places()?;
+        let staging = Staging::create(out)?;
+        let path = staging.path(SINGLE_FILE);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(ConvertError::io("create", &path))?;
+        let names = contents.modules.iter().map(|module| module.name.clone()).collect();
+        let sidecar = Sidecar::create(&staging.path(SPOOL_FILE), names)?;
+        let writer = PackWriter { contents, places, staging, path, file, companions: Vec::new() };
+        writer.write_at(0, &writer.places.header.prefix())?;
+        writer
+            .file
+            .set_len(writer.places.header.file_bytes())
+            .map_err(ConvertError::io("size", &writer.path))?;
+        for (module, place) in writer.contents.modules.iter().zip(&writer.places.modules) {
+            let shape = [module.rows, module.columns].map(|size| (size as i64).to_le_bytes());
+            writer.write_at(place.shape, &shape.concat())?;
+        }
+        Ok((writer, sidecar))
+    }
+
+    /// What is being written.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// Writes groups of a module from `first` on: their packed words (16 bytes each) and their
+    /// steps, both as they lie in the file.
+    pub fn write_groups(
+        &self,
+        module: usize,
+        first: u64,
+        words: &[u8],
+        scales: &[u8],
+    ) -> Result<(), ConvertError> {
+        let place = self.places.modules[module];
+        let scale_bytes = self.contents.modules[module].scale_dtype.bytes() as u64;
+        self.write_at(place.words + first * PACKED_BYTES as u64, words)?;
+        self.write_at(place.scales + first * scale_bytes, scales)
+    }
+
+    /// Writes groups of a module from `first` on, given as codes (each in -8..=7) and steps (each a
+    /// nonzero finite number of the module's scale dtype; others are rounded to it).
+    pub fn write_codes(
+        &self,
+        module: usize,
+        first: u64,
+        codes: &[[i8; GROUP]],
+        steps: &[f32],
+    ) -> Result<(), ConvertError> {
+        let words: Vec<u8> = codes.iter().flat_map(|codes| words_to_bytes(&pack(codes))).collect();
+        let mut scales = Vec::new();
+        for &step in steps {
+            self.contents.modules[module].scale_dtype.write(step, &mut scales);
+        }
+        self.write_groups(module, first, &words, &scales)
+    }
+
+    /// Writes bytes of a copied tensor from its byte `first` on.
+    pub fn write_copied(
+        &self,
+        tensor: usize,
+        first: u64,
+        bytes: &[u8],
+    ) -> Result<(), ConvertError> {
+        self.write_at(self.places.copied[tensor] + first, bytes)
+    }
+
+    /// Adds a file of the top level as it is.
+    pub fn companion(&mut self, name: &str, bytes: &[u8]) -> Result<(), ConvertError> {
+        self.staging.write(name, bytes)?;
+        self.companions.push(record(name, bytes));
+        Ok(())
+    }
+
+    /// Writes config, sidecar and manifest, hashes what lies in the weights' file, and puts the
+    /// folder under its final name.
+    pub fn finish(self, sidecar: Sidecar, finish: Finish<'_>) -> Result<Written, ConvertError> {
+        let PackWriter { staging, path, file, companions, places, .. } = self;
+        file.sync_all().map_err(ConvertError::io("flush", &path))?;
+        let mut files = companions;
+        let config = json_text(finish.config);
+        staging.write(CONFIG_FILE, &config)?;
+        files.push(record(CONFIG_FILE, &config));
+        let exact = staging.path(EXACT_FILE);
+        let sidecar_bytes = sidecar.write(&exact)?;
+        let weights_bytes = places.header.file_bytes();
+        let total = weights_bytes + sidecar_bytes;
+        (finish.hashed)(0, total);
+        let weights = hash_file(SINGLE_FILE, &path, &|done| (finish.hashed)(done, total))?;
+        files.push(weights);
+        files.push(hash_file(EXACT_FILE, &exact, &|done| {
+            (finish.hashed)(weights_bytes + done, total);
+        })?);
+        files.sort_by(|one, other| one.path.cmp(&other.path));
+        let manifest = Manifest {
+            schema: SCHEMA.into(),
+            w4pack_version: env!("CARGO_PKG_VERSION").into(),
+            created: finish.created,
+            options: finish.options,
+            source: finish.source,
+            files: files.clone(),
+        };
+        staging.write(MANIFEST_FILE, &manifest.to_bytes())?;
+        staging.commit()?;
+        Ok(Written { files, sidecar_bytes })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ConvertError> {
+        self.file.write_all_at(bytes, offset).map_err(ConvertError::io("write", &self.path))
+    }
+}
+
+fn record(path: &str, bytes: &[u8]) -> FileRecord {
+    FileRecord { path: path.into(), bytes: bytes.len() as u64, sha256: sha256(bytes) }
+}
+
+/// Indented JSON with a final newline.
+fn json_text(value: &Value) -> Vec<u8> {
+    let mut text = format!("{value:#}").into_bytes();
+    text.push(b'\n');
+    text
+}
+
+/// Hashes what really lies on the disk, a few MiB at a time.
+fn hash_file(name: &str, path: &Path, done: &dyn Fn(u64)) -> Result<FileRecord, ConvertError> {
+    let file = File::open(path).map_err(ConvertError::io("open", path))?;
+    let bytes = file.metadata().map_err(ConvertError::io("size", path))?.len();
+    let mut hasher = Hasher::default();
+    let mut block = vec![0; BLOCK];
+    let mut at = 0;
+    while at < bytes {
+        let length = (bytes - at).min(BLOCK as u64) as usize;
+        file.read_exact_at(&mut block[..length], at).map_err(ConvertError::io("read", path))?;
+        hasher.update(&block[..length]);
+        at += length as u64;
+        done(at);
+    }
+    Ok(FileRecord { path: name.into(), bytes, sha256: hasher.finish() })
+}

@@ -1,0 +1,74 @@
+//! The plan as a person reads it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use w4pack_format::names::{Role, TextTensor};
+
+use super::{CompanionFate, Plan, Reason, Treatment};
+
+impl fmt::Display for Plan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let files = self.shards.len();
+        let tensors = self.tensors().count();
+        writeln!(
+            formatter,
+            "{}: {tensors} tensors in {files} file{}, {:.1} MiB",
+            self.source,
+            if files == 1 { "" } else { "s" },
+            mebibytes(self.source_bytes())
+        )?;
+        writeln!(formatter, "layout {}, {} scales", self.layout, self.scale_dtype)?;
+        self.matrices(formatter, "pack  linears", Role::Linear)?;
+        self.matrices(formatter, "pack  embed_tokens", Role::EmbedTokens)?;
+        self.matrices(formatter, "pack  embed_tokens_per_layer", Role::EmbedTokensPerLayer)?;
+        self.matrices(formatter, "copy  norms and scalars", Role::Vector)?;
+        for (reason, (count, bytes)) in self.left_out() {
+            let words = reason.words();
+            let size = mebibytes(bytes);
+            writeln!(formatter, "leave out  {words}: {count} tensors, {size:.1} MiB")?;
+        }
+        for companion in &self.companions {
+            match companion.fate {
+                CompanionFate::Copied => writeln!(formatter, "copy  {}", companion.path)?,
+                CompanionFate::Rewritten => writeln!(formatter, "rewrite  {}", companion.path)?,
+                CompanionFate::NotCopied(reason) => {
+                    writeln!(formatter, "leave out  {}: {reason}", companion.path)?;
+                }
+            }
+        }
+        for warning in &self.warnings {
+            writeln!(formatter, "warning: {warning}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn matrices(&self, formatter: &mut fmt::Formatter<'_>, what: &str, role: Role) -> fmt::Result {
+        let of_role: Vec<&TextTensor> =
+            self.text.iter().filter(|tensor| tensor.role == role).collect();
+        let elements: usize =
+            of_role.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
+        if of_role.is_empty() {
+            return Ok(());
+        }
+        writeln!(formatter, "{what}: {} tensors, {elements} elements", of_role.len())
+    }
+
+    fn left_out(&self) -> BTreeMap<Reason, (usize, u64)> {
+        let mut sums = BTreeMap::new();
+        for (_, tensor) in self.tensors() {
+            if let Treatment::LeaveOut(reason) = tensor.treatment {
+                let (count, bytes) = sums.entry(reason).or_insert((0, 0));
+                *count += 1;
+                *bytes += tensor.bytes;
+            }
+        }
+        sums
+    }
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
+}

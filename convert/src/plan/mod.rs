@@ -1,0 +1,236 @@
+//! Which source tensor becomes what, decided from headers and configuration alone.
+//!
+//! Every tensor and every file of the source gets exactly one fate here, or the plan is refused.
+
+mod companions;
+mod display;
+mod head;
+
+pub use companions::{Companion, CompanionFate};
+
+use std::collections::HashMap;
+
+use w4pack_format::checkpoint::{Checkpoint, Located};
+use w4pack_format::config::Config;
+use w4pack_format::dtype::Dtype;
+use w4pack_format::group::GROUP;
+use w4pack_format::names::{NameLayout, TextTensor, is_tower, is_unused_shared_kv, text_tensors};
+use w4pack_format::scale::ScaleDtype;
+
+use crate::{ConvertError, Layout, Options};
+
+/// What a conversion will do.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The source, as the user named it.
+    pub source: String,
+    /// The configuration of the source.
+    pub config: Config,
+    /// The layout of the output.
+    pub layout: Layout,
+    /// The scale dtype asked for.
+    pub scale_dtype: ScaleDtype,
+    /// The text model's tensors in the order of the data's way through it.
+    pub text: Vec<TextTensor>,
+    /// The tensors of each source file, in the order of their bytes.
+    pub shards: Vec<PlannedShard>,
+    /// Every other file of the source.
+    pub companions: Vec<Companion>,
+    /// What the user should know before it starts.
+    pub warnings: Vec<String>,
+}
+
+/// A source file and what becomes of its tensors.
+#[derive(Debug, Clone)]
+pub struct PlannedShard {
+    /// The file.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its tensors, in the order of their bytes.
+    pub tensors: Vec<PlannedTensor>,
+}
+
+/// A source tensor and its fate.
+#[derive(Debug, Clone)]
+pub struct PlannedTensor {
+    /// Full name in the source.
+    pub name: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// What becomes of it.
+    pub treatment: Treatment,
+}
+
+/// What becomes of a source tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Treatment {
+    /// Packed in 4 bits; the position in [`Plan::text`].
+    Pack(usize),
+    /// Copied byte for byte under its text-only name; the position in [`Plan::text`].
+    Copy(usize),
+    /// Not in the output.
+    LeaveOut(Reason),
+}
+
+/// Why a tensor is not in the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The vision or audio side.
+    Tower,
+    /// Keys or values of a layer that reads another layer's.
+    UnusedSharedKv,
+    /// A head with the very bytes of `embed_tokens`.
+    TiedCopy,
+}
+
+impl Reason {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Reason::Tower => "vision or audio side",
+            Reason::UnusedSharedKv => "keys and values of layers that read another layer's",
+            Reason::TiedCopy => "head identical to embed_tokens",
+        }
+    }
+}
+
+/// Decides what becomes of every tensor and file of a checkpoint.
+///
+/// Reads headers and small files only, and of the weights nothing but an `lm_head` and its table,
+/// to compare them.
+///
+/// Errors: a tensor missing, unknown, of the wrong shape or dtype, or not divisible into groups; an
+/// `lm_head` of its own; a packed source; a model of the family that is not supported.
+pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertError> {
+    let source = checkpoint.source();
+    let config = Config::load(&**source)?;
+    if config.quantization.is_some() {
+        return Err(ConvertError::AlreadyPacked { place: source.label().into() });
+    }
+    let text = text_tensors(&config.text);
+    let demanded = demanded(checkpoint, &config, &text)?;
+    let mut shards = Vec::new();
+    for shard in checkpoint.shards() {
+        let mut tensors = Vec::new();
+        for info in &shard.header.tensors {
+            let located = Located { shard, info };
+            let treatment = match demanded.get(info.name.as_str()) {
+                Some(&position) if text[position].is_matrix() => Treatment::Pack(position),
+                Some(&position) => Treatment::Copy(position),
+                None => Treatment::LeaveOut(left_out(checkpoint, &config, located)?),
+            };
+            tensors.push(PlannedTensor { name: info.name.clone(), bytes: info.bytes(), treatment });
+        }
+        shards.push(PlannedShard { path: shard.path.clone(), bytes: shard.bytes, tensors });
+    }
+    let (companions, mut warnings) = companions::choose(checkpoint)?;
+    warnings.extend(config.unknown.iter().map(|key| {
+        format!("config.json: `{key}` is not known to w4pack; whether it changes the model is not known either")
+    }));
+    if let Some((stated, real)) = checkpoint.index_total_size().filter(|(one, other)| one != other)
+    {
+        warnings.push(format!(
+            "model.safetensors.index.json: total_size is {stated}, the tensors have {real} bytes"
+        ));
+    }
+    Ok(Plan {
+        source: source.label().into(),
+        config,
+        layout: options.layout,
+        scale_dtype: options.scale_dtype,
+        text,
+        shards,
+        companions,
+        warnings,
+    })
+}
+
+/// The demanded tensors by their full source name, each checked against the file.
+fn demanded(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    text: &[TextTensor],
+) -> Result<HashMap<String, usize>, ConvertError> {
+    let mut positions = HashMap::new();
+    for (position, wanted) in text.iter().enumerate() {
+        let name = config.layout.full_name(&wanted.name);
+        let Some(located) = checkpoint.tensor(&name) else {
+            let place = checkpoint.source().label().into();
+            let shape = wanted.shape.clone();
+            return Err(ConvertError::MissingTensor { place, tensor: name, shape });
+        };
+        check(wanted, located)?;
+        positions.insert(name, position);
+    }
+    Ok(positions)
+}
+
+fn check(wanted: &TextTensor, located: Located<'_>) -> Result<(), ConvertError> {
+    let Located { shard, info } = located;
+    let fail = |problem| ConvertError::Tensor {
+        file: shard.path.clone(),
+        tensor: info.name.clone(),
+        problem,
+    };
+    if info.shape != wanted.shape {
+        let (found, wanted) = (&info.shape, &wanted.shape);
+        return Err(fail(format!("its shape is {found:?}, config.json demands {wanted:?}")));
+    }
+    if info.dtype != Dtype::BF16 {
+        return Err(fail(format!("its dtype is {}, w4pack converts BF16", info.dtype)));
+    }
+    let columns = wanted.shape.last().copied().unwrap_or_default();
+    if wanted.is_matrix() && !columns.is_multiple_of(GROUP) {
+        return Err(fail(format!("its {columns} columns are not a multiple of {GROUP}")));
+    }
+    Ok(())
+}
+
+/// Why a tensor that the configuration does not demand may be left out.
+fn left_out(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    located: Located<'_>,
+) -> Result<Reason, ConvertError> {
+    let name = &located.info.name;
+    if is_tower(name) {
+        return Ok(Reason::Tower);
+    }
+    if name == head::HEAD {
+        head::check_tied_copy(checkpoint, config, located)?;
+        return Ok(Reason::TiedCopy);
+    }
+    let text_name = name.strip_prefix(config.layout.prefix());
+    if text_name.is_some_and(|name| is_unused_shared_kv(&config.text, name)) {
+        return Ok(Reason::UnusedSharedKv);
+    }
+    Err(ConvertError::UnknownTensor {
+        file: located.shard.path.clone(),
+        tensor: name.clone(),
+        shape: located.info.shape.clone(),
+    })
+}
+
+impl Plan {
+    /// The name of a text tensor in the output, which is text-only.
+    pub fn output_name(&self, position: usize) -> String {
+        NameLayout::TextOnly.full_name(&self.text[position].name)
+    }
+
+    /// The name of a text tensor's module in the output.
+    pub fn output_module(&self, position: usize) -> String {
+        NameLayout::TextOnly.full_name(self.text[position].module())
+    }
+
+    /// All tensors with the file they lie in.
+    pub fn tensors(&self) -> impl Iterator<Item = (&PlannedShard, &PlannedTensor)> {
+        self.shards.iter().flat_map(|shard| shard.tensors.iter().map(move |tensor| (shard, tensor)))
+    }
+
+    /// Bytes of all source files that hold tensors.
+    pub fn source_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.bytes).sum()
+    }
+}

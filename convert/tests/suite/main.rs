@@ -1,0 +1,8 @@
+//! Tests of the conversion as a whole, and of recovery against its definition.
+
+mod conformance;
+mod end_to_end;
+mod field_cases;
+mod output_folder;
+mod recover_oracle;
+mod support;

@@ -1,0 +1,187 @@
+//! Every instruction set of this machine against sums in f64 that are obviously right.
+
+use half::{bf16, f16};
+use proptest::prelude::*;
+use proptest::sample::select;
+use w4pack_format::group::{GROUP, pack, unpack};
+use w4pack_kernels::cpu::{Kernels, Matrix, Steps, Values};
+
+/// A packed matrix as plain lists.
+#[derive(Debug, Clone)]
+struct Packed {
+    rows: usize,
+    columns: usize,
+    codes: Vec<i8>,
+    /// Exact in f16 and in bf16, so that one list serves every dtype.
+    steps: Vec<f32>,
+}
+
+impl Packed {
+    fn words(&self) -> Vec<u32> {
+        self.codes.as_chunks::<GROUP>().0.iter().flat_map(pack).collect()
+    }
+
+    /// Dot products with the activations `[batch, columns]`, as `[rows, batch]`, and for each the
+    /// sum of the terms' sizes, which bounds the rounding.
+    fn oracle(&self, x: &[f32], value: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+        let mut sums = Vec::new();
+        for row in 0..self.rows {
+            for x in x.chunks(self.columns) {
+                let terms = (0..self.columns).map(|column| {
+                    let element = row * self.columns + column;
+                    let step = f64::from(self.steps[element / GROUP]);
+                    value(f64::from(self.codes[element]) * step) * f64::from(x[column])
+                });
+                let size = terms.clone().map(f64::abs).sum();
+                sums.push((terms.sum(), size));
+            }
+        }
+        sums
+    }
+}
+
+/// All 16 codes, steps of both signs and many sizes, odd numbers of rows, one to nine groups.
+fn packed() -> impl Strategy<Value = Packed> {
+    (1usize..6, 1usize..10).prop_flat_map(|(rows, groups)| {
+        let codes = prop::collection::vec(-8i8..8, rows * groups * GROUP);
+        let step = (select(vec![-1.0f32, 1.0]), -12i32..4, 128u32..256).prop_map(
+            |(sign, exponent, mantissa)| sign * mantissa as f32 * 2f32.powi(exponent - 7),
+        );
+        let steps = prop::collection::vec(step, rows * groups);
+        (codes, steps).prop_map(move |(codes, steps)| Packed {
+            rows,
+            columns: groups * GROUP,
+            codes,
+            steps,
+        })
+    })
+}
+
+/// Activations for up to ten tokens: on both sides of every block of the kernels.
+fn with_activations() -> impl Strategy<Value = (Packed, Vec<f32>)> {
+    (packed(), 1usize..11).prop_flat_map(|(packed, batch)| {
+        let x = prop::collection::vec(-4.0f32..4.0, batch * packed.columns);
+        (Just(packed), x)
+    })
+}
+
+/// A sum of n terms in f32 is off by at most n roundings of the sum of the terms' sizes.
+fn assert_near(found: &[f32], oracle: &[(f64, f64)], columns: usize, name: &str) {
+    assert_eq!(found.len(), oracle.len());
+    for (&found, &(expected, size)) in found.iter().zip(oracle) {
+        let allowed = size * (columns + 4) as f64 * 2f64.powi(-24);
+        let difference = (f64::from(found) - expected).abs();
+        assert!(difference <= allowed, "{name}: {found} for {expected}, allowed {allowed}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn packed_rows_times_activations((packed, x) in with_activations()) {
+        let words = packed.words();
+        let f16s: Vec<f16> = packed.steps.iter().map(|&step| f16::from_f32(step)).collect();
+        let bf16s: Vec<bf16> = packed.steps.iter().map(|&step| bf16::from_f32(step)).collect();
+        let batch = x.len() / packed.columns;
+        for kernels in Kernels::available() {
+            let run = |steps, round_to_bf16| {
+                let values = Values::Packed { words: &words, steps, round_to_bf16 };
+                let matrix = Matrix::new(packed.rows, packed.columns, values);
+                let mut out = vec![f32::NAN; packed.rows * batch];
+                kernels.multiply(&matrix, 0, &x, &mut out);
+                out
+            };
+            let exact = run(Steps::F32(&packed.steps), false);
+            assert_near(&exact, &packed.oracle(&x, |v| v), packed.columns, kernels.name());
+            // The dtype of the steps changes nothing but where they are read from.
+            prop_assert_eq!(&run(Steps::F16(&f16s), false), &exact);
+            prop_assert_eq!(&run(Steps::Bf16(&bf16s), false), &exact);
+
+            // These products are exact in f32, so rounding them from f32 is rounding once.
+            let round = |value: f64| bf16::from_f32(value as f32).to_f64();
+            let rounded = run(Steps::F16(&f16s), true);
+            assert_near(&rounded, &packed.oracle(&x, round), packed.columns, kernels.name());
+        }
+    }
+
+    #[test]
+    fn a_batch_gives_the_bits_of_its_members((packed, x) in with_activations()) {
+        let words = packed.words();
+        let values: Vec<bf16> = packed.codes.iter().map(|&code| bf16::from_f32(code.into())).collect();
+        let batch = x.len() / packed.columns;
+        for kernels in Kernels::available() {
+            for values in [
+                Values::Packed { words: &words, steps: Steps::F32(&packed.steps), round_to_bf16: false },
+                Values::Packed { words: &words, steps: Steps::F32(&packed.steps), round_to_bf16: true },
+                Values::Bf16(&values),
+            ] {
+                let matrix = Matrix::new(packed.rows, packed.columns, values);
+                let mut together = vec![0.0; packed.rows * batch];
+                kernels.multiply(&matrix, 0, &x, &mut together);
+                for row in 0..packed.rows {
+                    for (token, x) in x.chunks(packed.columns).enumerate() {
+                        let mut alone = [f32::NAN];
+                        kernels.multiply(&matrix, row, x, &mut alone);
+                        prop_assert_eq!(alone[0], together[row * batch + token]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn plain_sums_of_any_length(
+        pairs in prop::collection::vec((-4.0f32..4.0, -4.0f32..4.0), 0..70),
+        factor in -2.0f32..2.0,
+    ) {
+        let (a, b): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
+        let terms = a.iter().zip(&b).map(|(&a, &b)| f64::from(a) * f64::from(b));
+        let oracle = [(terms.clone().sum(), terms.map(f64::abs).sum())];
+        for kernels in Kernels::available() {
+            assert_near(&[kernels.dot(&a, &b)], &oracle, a.len(), kernels.name());
+            let mut out = b.clone();
+            kernels.add_scaled(factor, &a, &mut out);
+            for i in 0..a.len() {
+                let expected = f64::from(b[i]) + f64::from(factor) * f64::from(a[i]);
+                prop_assert!((f64::from(out[i]) - expected).abs() <= 12.0 * 2f64.powi(-24));
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_written_as_values((packed, _) in with_activations()) {
+        let words = packed.words();
+        let values = Values::Packed { words: &words, steps: Steps::F32(&packed.steps), round_to_bf16: false };
+        let matrix = Matrix::new(packed.rows, packed.columns, values);
+        let mut row_values = vec![0.0; packed.columns];
+        for row in 0..packed.rows {
+            matrix.row_values(row, &mut row_values);
+            for (column, &value) in row_values.iter().enumerate() {
+                let element = row * packed.columns + column;
+                let code = f32::from(unpack(words[element / GROUP * 4..][..4].try_into().unwrap())[column % GROUP]);
+                prop_assert_eq!(value, code * packed.steps[element / GROUP]);
+            }
+        }
+    }
+}
+
+#[test]
+fn instruction_sets_with_a_fused_multiply_add_agree_bit_for_bit() {
+    let codes: Vec<i8> = (0..3 * 320).map(|i| (i * 7 % 16) as i8 - 8).collect();
+    let steps: Vec<f32> = (0..30).map(|i| (i as f32 - 14.5) / 37.0).collect();
+    let packed = Packed { rows: 3, columns: 320, codes, steps };
+    let x: Vec<f32> = (0..5 * 320).map(|i| ((i * 31 % 97) as f32 - 48.0) / 13.0).collect();
+    let words = packed.words();
+    let values =
+        Values::Packed { words: &words, steps: Steps::F32(&packed.steps), round_to_bf16: false };
+    let matrix = Matrix::new(3, 320, values);
+    let results: Vec<Vec<f32>> = Kernels::available()
+        .into_iter()
+        .filter(|kernels| kernels.name() != "portable")
+        .map(|kernels| {
+            let mut out = vec![0.0; 15];
+            kernels.multiply(&matrix, 0, &x, &mut out);
+            out
+        })
+        .collect();
+    assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+}

@@ -1,0 +1,118 @@
+//! Attention of one layer.
+
+use crate::arithmetic::Arithmetic;
+use crate::cache::{Cache, LayerCache};
+use crate::forward::rms_norm;
+use crate::model::{LayerWeights, Model};
+use crate::number::Number;
+use w4pack_format::config::{LayerConfig, Rope};
+
+/// Attention of layer `number` over the normed stream `h` (`[tokens, hidden]`), whose first token
+/// has the position `first`; ends with `o_proj`.
+///
+/// A layer that owns keys and values stages those of the tokens; one that does not reads another
+/// layer's, window included.
+pub(crate) fn attention<A: Arithmetic>(
+    model: &Model,
+    arithmetic: &A,
+    cache: &mut Cache<A::Number>,
+    number: usize,
+    layer: &LayerWeights,
+    first: usize,
+    h: &[A::Number],
+) -> Vec<A::Number> {
+    let config = &model.config.text.layers[number];
+    let head_dim = config.head_dim;
+    let mut q = arithmetic.linear(&layer.q_proj, h);
+    rms_norm(model, &mut q, head_dim, Some(&layer.q_norm));
+    rotate(&mut q, layer.q_proj.rows(), config, first);
+
+    if let Some(own) = &layer.keys_and_values {
+        let mut k = arithmetic.linear(&own.k_proj, h);
+        rms_norm(model, &mut k, head_dim, Some(&own.k_norm));
+        rotate(&mut k, own.k_proj.rows(), config, first);
+        let mut v = arithmetic.linear(&own.v_proj, h);
+        rms_norm(model, &mut v, head_dim, None);
+        cache.layer_mut(number).stage(&k, &v);
+    }
+
+    let kept = cache.layer(config.kv_source.unwrap_or(number));
+    let heads = model.config.text.num_attention_heads;
+    let queries_per_key = heads / config.kv_heads;
+    let mut out = vec![A::Number::default(); q.len()];
+    arithmetic.for_each_row(&mut out, head_dim, |row, out| {
+        let (token, head) = (row / heads, row % heads);
+        let q = &q[row * head_dim..][..head_dim];
+        attend(arithmetic, kept, first + token, head / queries_per_key, q, out);
+    });
+    arithmetic.linear(&layer.o_proj, &out)
+}
+
+/// What one query head sees: a softmax over its products with all visible keys (not scaled by
+/// anything), then the sum of the values under it, in the order of positions.
+fn attend<A: Arithmetic>(
+    arithmetic: &A,
+    kept: &LayerCache<A::Number>,
+    position: usize,
+    kv_head: usize,
+    q: &[A::Number],
+    out: &mut [A::Number],
+) {
+    let columns = kv_head * q.len()..(kv_head + 1) * q.len();
+    let visible = kept.visible(position);
+    let mut weights: Vec<A::Number> = visible
+        .clone()
+        .map(|position| arithmetic.dot(q, &kept.key(position)[columns.clone()]))
+        .collect();
+    softmax(&mut weights);
+    for (position, weight) in visible.zip(weights) {
+        arithmetic.add_scaled(weight, &kept.value(position)[columns.clone()], out);
+    }
+}
+
+fn softmax<N: Number>(scores: &mut [N]) {
+    let mut largest = scores[0];
+    for &score in scores.iter() {
+        if score > largest {
+            largest = score;
+        }
+    }
+    let mut sum = N::default();
+    for score in scores.iter_mut() {
+        *score = (*score - largest).exp();
+        sum += *score;
+    }
+    for score in scores.iter_mut() {
+        *score = *score / sum;
+    }
+}
+
+/// Rotary position embedding on the heads of `rows` (`[tokens, width]`). Element `j` of a head
+/// turns with element `j + head_dim/2`; in full layers only the first pairs turn.
+fn rotate<N: Number>(rows: &mut [N], width: usize, config: &LayerConfig, first: usize) {
+    let half = config.head_dim / 2;
+    let frequencies = frequencies(&config.rope, config.head_dim);
+    for (token, row) in rows.chunks_exact_mut(width).enumerate() {
+        // An angle is an f32 number in every arithmetic: so the model was trained, and so it is
+        // run elsewhere.
+        let position = (first + token) as f32;
+        let turns: Vec<(N, N)> = frequencies
+            .iter()
+            .map(|frequency| N::from_f32(position * frequency).sin_cos())
+            .collect();
+        for head in row.chunks_exact_mut(config.head_dim) {
+            let (low, high) = head.split_at_mut(half);
+            for ((low, high), &(sin, cos)) in low.iter_mut().zip(high).zip(&turns) {
+                (*low, *high) = (*low * cos - *high * sin, *high * cos + *low * sin);
+            }
+        }
+    }
+}
+
+/// Radians a position, by pair.
+fn frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
+    (0..rope.rotated_pairs)
+        .map(|pair| rope.theta.powf(-2.0 * pair as f64 / head_dim as f64) / rope.factor)
+        .map(|frequency| frequency as f32)
+        .collect()
+}

@@ -1,0 +1,59 @@
+//! The border between the engine and what computes.
+//!
+//! A device is made from a loaded [`Model`](crate::Model). From then on it makes cache slots and
+//! takes batches of (slot, tokens); how a step is computed, in which order, in how many kernels,
+//! stays behind this border. The CPU is `cpu.rs`.
+
+mod cpu;
+
+pub use cpu::{Cpu, CpuDevice, physical_cores};
+
+use crate::error::Result;
+use crate::model::MemoryPlan;
+
+/// A cache of one sequence on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slot(pub(crate) usize);
+
+/// Which logits a piece of work asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// None: the tokens only fill the cache.
+    Nothing,
+    /// Those of the last token.
+    Last,
+    /// Those of every token.
+    All,
+}
+
+/// The next tokens of one sequence.
+#[derive(Debug, Clone, Copy)]
+pub struct Work<'a> {
+    /// The sequence.
+    pub slot: Slot,
+    /// Its next tokens; at least one.
+    pub tokens: &'a [u32],
+    /// What to return for them.
+    pub logits: Wanted,
+}
+
+/// What computes the forward pass.
+pub trait Device: Send {
+    /// What it is, for people: `cpu, avx512, 8 threads`.
+    fn description(&self) -> String;
+
+    /// The bytes it takes.
+    fn memory_plan(&self) -> MemoryPlan;
+
+    /// An empty cache for a sequence of at most `context` positions.
+    fn make_slot(&mut self, context: usize) -> Result<Slot>;
+
+    /// Gives the cache of a sequence back.
+    fn free_slot(&mut self, slot: Slot) -> Result<()>;
+
+    /// Runs every piece of work; returns its logits `[rows, vocabulary]`, rows as wanted.
+    ///
+    /// The logits of a sequence do not depend on what else is in the batch, nor on how its tokens
+    /// were cut into pieces. Errors leave the slots as they were before the piece that failed.
+    fn step(&mut self, batch: &[Work<'_>]) -> Result<Vec<Vec<f32>>>;
+}

@@ -1,0 +1,270 @@
+//! Requests in, tokens out.
+
+use crate::device::{CpuDevice, Device, Slot, Wanted, Work, physical_cores};
+use crate::error::{Result, RuntimeError};
+use crate::forward::check_ids;
+use crate::model::{MemoryPlan, Model};
+use crate::sampling::{Sampler, Sampling};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How an engine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Positions a sequence may have; `None`: as many as the model was made for.
+    pub context: Option<usize>,
+    /// Prompt tokens read in one pass. Results do not depend on it; work space does.
+    pub chunk: usize,
+    /// Worker threads; `None`: one for each physical core.
+    pub threads: Option<usize>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self { context: None, chunk: 256, threads: None }
+    }
+}
+
+/// What to generate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// Ids of the prompt, `<bos>` included if there is to be one.
+    pub prompt: Vec<u32>,
+    /// Tokens to generate at most; `None`: until the context is full.
+    pub max_tokens: Option<usize>,
+    /// Ids that end the answer.
+    pub stop_ids: Vec<u32>,
+    /// Treat stop ids as any other token.
+    pub ignore_eos: bool,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Return the logits of every position, prompt included. Then no position can skip the
+    /// KV-shared layers, so that reading the prompt takes longer.
+    pub logits: bool,
+}
+
+/// Why an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishReason {
+    /// A stop id was generated.
+    Stop,
+    /// `max_tokens` were generated.
+    Length,
+    /// The caller asked to stop.
+    Cancelled,
+}
+
+impl FinishReason {
+    /// `stop`, `length` or `cancelled`.
+    pub fn name(self) -> &'static str {
+        match self {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+            FinishReason::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A finished answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Generation {
+    /// The generated ids; a stop id that ended the answer is the last.
+    pub tokens: Vec<u32>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// The seed that repeats this answer; `None` for a greedy one.
+    pub seed: Option<u64>,
+    /// If asked for: `[prompt + generated - 1, vocabulary]`. Row `prompt - 1 + k` chose token `k`.
+    pub logits: Option<Vec<f32>>,
+    /// From the start until the first token was chosen.
+    pub prefill: Duration,
+    /// From then until the last token was chosen: one step fewer than there are tokens.
+    pub decode: Duration,
+}
+
+impl Generation {
+    /// Prompt tokens read in a second.
+    pub fn prefill_tokens_per_second(&self) -> f64 {
+        self.prompt_tokens as f64 / self.prefill.as_secs_f64()
+    }
+
+    /// Tokens generated in a second, the first one (it belongs to the prompt) not counted; `None`
+    /// for an answer of one token.
+    pub fn decode_tokens_per_second(&self) -> Option<f64> {
+        let steps = self.tokens.len().checked_sub(1).filter(|&steps| steps > 0)?;
+        Some(steps as f64 / self.decode.as_secs_f64())
+    }
+}
+
+/// A model on a device, ready for requests.
+pub struct Engine {
+    model: Arc<Model>,
+    device: Box<dyn Device>,
+    context: usize,
+    chunk: usize,
+}
+
+impl Engine {
+    /// An engine on the CPU.
+    ///
+    /// Errors: a context, a chunk or a number of threads of 0; a context beyond the model's.
+    pub fn new(model: Model, options: EngineOptions) -> Result<Self> {
+        let threads = options.threads.unwrap_or_else(physical_cores);
+        let model = Arc::new(model);
+        let device = Box::new(CpuDevice::new(model.clone(), threads)?);
+        Self::on_device(model, device, options)
+    }
+
+    /// An engine on any device that holds `model`.
+    pub fn on_device(
+        model: Arc<Model>,
+        device: Box<dyn Device>,
+        options: EngineOptions,
+    ) -> Result<Self> {
+        let longest = model.config.text.max_position_embeddings;
+        let context = options.context.unwrap_or(longest);
+        if !(1..=longest).contains(&context) {
+            let expected = format!("1 to {longest}, the positions the model was made for");
+            return Err(setting("context", context, expected));
+        }
+        if options.chunk == 0 {
+            return Err(setting("chunk", 0, "at least 1".into()));
+        }
+        Ok(Self { model, device, context, chunk: options.chunk })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Positions a sequence may have.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// What the model takes on this device.
+    pub fn memory_plan(&self) -> MemoryPlan {
+        self.device.memory_plan()
+    }
+
+    /// The device, for people.
+    pub fn device(&self) -> String {
+        self.device.description()
+    }
+
+    /// Generates an answer; `token` gets every id as it is chosen and may break off.
+    ///
+    /// Errors, before anything is computed: an empty prompt, an id that is no token, a setting
+    /// out of range, or a prompt and `max_tokens` that the context does not hold.
+    pub fn generate(
+        &mut self,
+        request: &Request,
+        token: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<Generation> {
+        let max_tokens = self.check(request)?;
+        let sampler = Sampler::new(&request.sampling)?;
+        let slot = self.device.make_slot(request.prompt.len() + max_tokens)?;
+        let generation = self.run(request, slot, max_tokens, sampler, token);
+        self.device.free_slot(slot)?;
+        generation
+    }
+
+    /// The tokens that may be generated, if the request can be served.
+    fn check(&self, request: &Request) -> Result<usize> {
+        let (prompt, context) = (request.prompt.len(), self.context);
+        if prompt == 0 {
+            return Err(RuntimeError::EmptyPrompt);
+        }
+        let max_tokens = request.max_tokens.unwrap_or(context.saturating_sub(prompt).max(1));
+        if max_tokens == 0 {
+            return Err(setting("max_tokens", 0, "at least 1".into()));
+        }
+        if prompt.saturating_add(max_tokens) > context {
+            return Err(RuntimeError::ContextExceeded { prompt, max_tokens, context });
+        }
+        check_ids(&self.model, &request.prompt, 0)?;
+        Ok(max_tokens)
+    }
+
+    fn run(
+        &mut self,
+        request: &Request,
+        slot: Slot,
+        max_tokens: usize,
+        mut sampler: Sampler,
+        token: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<Generation> {
+        let start = Instant::now();
+        let mut kept = Vec::new();
+        let mut last = self.prefill(request, slot, &mut kept)?;
+        let mut tokens = Vec::new();
+        let mut first_chosen = start;
+        let finish_reason = loop {
+            let id = sampler.sample(&last)?;
+            if tokens.is_empty() {
+                first_chosen = Instant::now();
+            }
+            tokens.push(id);
+            let go_on = token(id);
+            if request.stop_ids.contains(&id) && !request.ignore_eos {
+                break FinishReason::Stop;
+            }
+            if tokens.len() == max_tokens {
+                break FinishReason::Length;
+            }
+            if go_on.is_break() {
+                break FinishReason::Cancelled;
+            }
+            last = self.step(slot, &[id], Wanted::Last)?;
+            if request.logits {
+                kept.extend_from_slice(&last);
+            }
+        };
+        Ok(Generation {
+            tokens,
+            prompt_tokens: request.prompt.len(),
+            finish_reason,
+            seed: (!request.sampling.is_greedy()).then(|| sampler.seed()),
+            logits: request.logits.then_some(kept),
+            prefill: first_chosen - start,
+            decode: first_chosen.elapsed(),
+        })
+    }
+
+    /// Reads the prompt chunk by chunk; returns the logits of its last token, and adds those of
+    /// every token to `kept` if the request asks for them.
+    fn prefill(&mut self, request: &Request, slot: Slot, kept: &mut Vec<f32>) -> Result<Vec<f32>> {
+        let (mut chunks, vocabulary) =
+            (request.prompt.chunks(self.chunk).peekable(), self.vocabulary());
+        let mut logits = Vec::new();
+        while let Some(chunk) = chunks.next() {
+            let wanted = match (request.logits, chunks.peek()) {
+                (true, _) => Wanted::All,
+                (false, None) => Wanted::Last,
+                (false, Some(_)) => Wanted::Nothing,
+            };
+            logits = self.step(slot, chunk, wanted)?;
+            if request.logits {
+                kept.extend_from_slice(&logits);
+            }
+        }
+        Ok(logits.split_off(logits.len() - vocabulary))
+    }
+
+    fn step(&mut self, slot: Slot, tokens: &[u32], logits: Wanted) -> Result<Vec<f32>> {
+        let mut results = self.device.step(&[Work { slot, tokens, logits }])?;
+        Ok(results.swap_remove(0))
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.model.config.text.vocab_size
+    }
+}
+
+fn setting(name: &'static str, value: usize, expected: String) -> RuntimeError {
+    RuntimeError::Setting { name, value: value.to_string(), expected }
+}

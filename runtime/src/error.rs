@@ -1,0 +1,158 @@
+//! What can go wrong between a checkpoint and an answer.
+
+use w4pack_format::FormatError;
+
+/// Result of this crate.
+pub type Result<T, E = RuntimeError> = std::result::Result<T, E>;
+
+/// A checkpoint that cannot be run or a request that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The checkpoint cannot be read, or a tensor is not what it must be.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// Tensors that the configuration demands are not there.
+    #[error("`{place}` lacks {} that its config.json demands: {}", count(names.len(), "tensor"), list(names))]
+    Missing {
+        /// The checkpoint.
+        place: String,
+        /// Every missing tensor.
+        names: Vec<String>,
+    },
+    /// Tensors that nothing would read.
+    #[error("`{place}` holds {} that no part of this model reads: {}", count(names.len(), "tensor"), list(names))]
+    Unexpected {
+        /// The checkpoint.
+        place: String,
+        /// Every such tensor.
+        names: Vec<String>,
+    },
+    /// A step that makes no number of its codes.
+    #[error("tensor `{tensor}` in `{file}`: the scale of row {row}, group {group} is {value}")]
+    Scale {
+        /// The file.
+        file: String,
+        /// The tensor of scales.
+        tensor: String,
+        /// Row of the matrix.
+        row: usize,
+        /// Group of 32 within the row.
+        group: usize,
+        /// The scale: 0, NaN or infinite.
+        value: f32,
+    },
+    /// An id that is no row of a vocabulary table.
+    #[error("token {position} of the prompt has the id {id}, but {table} has {rows} rows")]
+    TokenId {
+        /// The id.
+        id: u32,
+        /// Its position in the sequence, from 0.
+        position: usize,
+        /// `embed_tokens` or `embed_tokens_per_layer`.
+        table: &'static str,
+        /// Rows of that table.
+        rows: usize,
+    },
+    /// A prompt without tokens.
+    #[error("the prompt has no tokens")]
+    EmptyPrompt,
+    /// More positions than the context has.
+    #[error(
+        "{prompt} prompt tokens and {max_tokens} to generate need {} positions, but the context has {context}",
+        prompt + max_tokens
+    )]
+    ContextExceeded {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens that may be generated.
+        max_tokens: usize,
+        /// Positions there are.
+        context: usize,
+    },
+    /// A setting outside its range.
+    #[error("{name} is {value}: {expected}")]
+    Setting {
+        /// The setting's name.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// What is allowed.
+        expected: String,
+    },
+    /// The logits hold a value that no comparison can rank.
+    #[error("the logit of token {id} is {value}; the weights or an activation overflowed")]
+    BrokenLogits {
+        /// The token.
+        id: usize,
+        /// NaN or infinite.
+        value: f32,
+    },
+    /// The system gave no memory.
+    #[error("no memory for {what}: {bytes} bytes were asked for")]
+    Memory {
+        /// What it was for.
+        what: String,
+        /// How much.
+        bytes: usize,
+    },
+    /// Worker threads could not be started.
+    #[error("could not start {threads} worker threads: {cause}")]
+    Threads {
+        /// How many.
+        threads: usize,
+        /// The system's answer.
+        cause: String,
+    },
+    /// A slot that was never made, or was given back.
+    #[error("slot {slot} is not in use")]
+    NoSlot {
+        /// Its number.
+        slot: usize,
+    },
+    /// A file could not be written.
+    #[error("could not write `{path}`: {cause}")]
+    Write {
+        /// The file.
+        path: String,
+        /// The system's answer.
+        cause: std::io::Error,
+    },
+}
+
+impl RuntimeError {
+    /// The next step, when there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            RuntimeError::Format(error) => error.hint(),
+            RuntimeError::Scale { .. } => Some(
+                "the checkpoint is broken; convert it again or check it with `w4pack verify`"
+                    .into(),
+            ),
+            RuntimeError::ContextExceeded { prompt, context, .. } if prompt < context => Some(
+                format!("give --max-tokens {} or less, or a larger --context", context - prompt),
+            ),
+            RuntimeError::ContextExceeded { .. } => {
+                Some("shorten the prompt or give a larger --context".into())
+            }
+            RuntimeError::Memory { .. } => Some("give a smaller --context".into()),
+            _ => None,
+        }
+    }
+}
+
+fn count(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("a {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
+/// The first names; a checkpoint of another model would fill the screen.
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    match names.len().checked_sub(SHOWN) {
+        Some(more) if more > 0 => format!("{} and {more} more", shown.join(", ")),
+        _ => shown.join(", "),
+    }
+}

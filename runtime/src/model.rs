@@ -1,0 +1,188 @@
+//! The whole model: its configuration and its weights.
+
+use crate::error::Result;
+use crate::weights::{LoadOptions, LoadProgress, Matrix, load};
+use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::config::{Config, LayerKind};
+
+/// A Gemma 4 text model in memory.
+#[derive(Debug)]
+pub struct Model {
+    /// `config.json`, checked.
+    pub config: Config,
+    /// Every weight.
+    pub weights: Weights,
+    /// What the checkpoint holds and the model does not use, in words: towers, stray files.
+    pub notes: Vec<String>,
+}
+
+/// The weights, in the order of the data's way through them.
+#[derive(Debug)]
+pub struct Weights {
+    /// `[vocabulary, hidden]`; also the head, unless there is another.
+    pub embed_tokens: Matrix,
+    /// What makes the per-layer inputs; `None` in models without them.
+    pub per_layer_inputs: Option<PerLayerInputs>,
+    /// The layers.
+    pub layers: Vec<LayerWeights>,
+    /// The norm before the head, `[hidden]`.
+    pub norm: Vec<f32>,
+    /// A head of its own, `[vocabulary, hidden]`; `None` when it is `embed_tokens`, or a copy.
+    pub lm_head: Option<Matrix>,
+}
+
+impl Weights {
+    /// The matrix that makes logits.
+    pub fn head(&self) -> &Matrix {
+        self.lm_head.as_ref().unwrap_or(&self.embed_tokens)
+    }
+}
+
+/// Weights of the per-layer inputs, for all layers at once.
+#[derive(Debug)]
+pub struct PerLayerInputs {
+    /// `[vocabulary, layers * per-layer width]`.
+    pub embed_tokens: Matrix,
+    /// `[layers * per-layer width, hidden]`.
+    pub model_projection: Matrix,
+    /// `[per-layer width]`, the same for all layers.
+    pub projection_norm: Vec<f32>,
+}
+
+/// The weights of one layer. Norms are vectors of factors.
+#[derive(Debug)]
+pub struct LayerWeights {
+    /// Before attention, `[hidden]`.
+    pub input_norm: Vec<f32>,
+    /// `[heads * head_dim, hidden]`.
+    pub q_proj: Matrix,
+    /// For each head, `[head_dim]`.
+    pub q_norm: Vec<f32>,
+    /// `None` in layers that read another layer's keys and values.
+    pub keys_and_values: Option<KeysAndValues>,
+    /// `[hidden, heads * head_dim]`.
+    pub o_proj: Matrix,
+    /// Behind attention, `[hidden]`.
+    pub post_attention_norm: Vec<f32>,
+    /// Before the MLP, `[hidden]`.
+    pub pre_mlp_norm: Vec<f32>,
+    /// `[intermediate, hidden]`.
+    pub gate_proj: Matrix,
+    /// `[intermediate, hidden]`.
+    pub up_proj: Matrix,
+    /// `[hidden, intermediate]`.
+    pub down_proj: Matrix,
+    /// Behind the MLP, `[hidden]`.
+    pub post_mlp_norm: Vec<f32>,
+    /// `None` in models without per-layer inputs.
+    pub per_layer_block: Option<PerLayerBlock>,
+    /// Multiplies the whole stream at the end of the layer.
+    pub scalar: f32,
+}
+
+/// Projections of a layer that owns keys and values.
+#[derive(Debug)]
+pub struct KeysAndValues {
+    /// `[kv_heads * head_dim, hidden]`.
+    pub k_proj: Matrix,
+    /// For each head, `[head_dim]`.
+    pub k_norm: Vec<f32>,
+    /// `[kv_heads * head_dim, hidden]`; values are normed without a weight.
+    pub v_proj: Matrix,
+}
+
+/// The end of a layer, where its per-layer input comes in.
+#[derive(Debug)]
+pub struct PerLayerBlock {
+    /// `[per-layer width, hidden]`.
+    pub input_gate: Matrix,
+    /// `[hidden, per-layer width]`.
+    pub projection: Matrix,
+    /// `[hidden]`.
+    pub post_norm: Vec<f32>,
+}
+
+/// The bytes that a model takes on the CPU device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Weights but for the per-layer table.
+    pub weights: usize,
+    /// The per-layer table, of which a token reads one row.
+    pub per_layer_table: usize,
+    /// Cache of the sliding layers when their rings are full; it grows no further.
+    pub cache_sliding: usize,
+    /// Cache of the full layers, for each position.
+    pub cache_per_token: usize,
+}
+
+impl MemoryPlan {
+    /// All bytes with `positions` in the cache.
+    pub fn total(&self, positions: usize) -> usize {
+        let cache = self.cache_sliding + self.cache_per_token * positions;
+        self.weights + self.per_layer_table + cache
+    }
+}
+
+impl Model {
+    /// Reads a checkpoint of any layout into memory: packed words stay packed.
+    ///
+    /// Before any weight is read, names, dtypes and shapes of all tensors are checked against
+    /// config.json. Errors name the file and the tensor; a scale of 0, NaN or infinity is refused
+    /// with row and group.
+    pub fn load(
+        checkpoint: &Checkpoint,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Model> {
+        load(checkpoint, options, progress)
+    }
+
+    /// The bytes this model takes, with f32 keys and values.
+    pub fn memory_plan(&self) -> MemoryPlan {
+        let text = &self.config.text;
+        let per_layer_table =
+            self.weights.per_layer_inputs.as_ref().map_or(0, |inputs| inputs.embed_tokens.bytes());
+        let row = |kind: LayerKind| -> usize {
+            text.layers
+                .iter()
+                .filter(|layer| layer.kind == kind && layer.kv_source.is_none())
+                .map(|layer| 2 * layer.kv_heads * layer.head_dim * size_of::<f32>())
+                .sum()
+        };
+        MemoryPlan {
+            weights: self.weights.bytes() - per_layer_table,
+            per_layer_table,
+            cache_sliding: row(LayerKind::Sliding) * text.sliding_window,
+            cache_per_token: row(LayerKind::Full),
+        }
+    }
+}
+
+impl Weights {
+    /// Bytes of all matrices and vectors.
+    pub fn bytes(&self) -> usize {
+        let mut matrices = vec![&self.embed_tokens];
+        let mut vectors = vec![&self.norm];
+        matrices.extend(&self.lm_head);
+        if let Some(inputs) = &self.per_layer_inputs {
+            matrices.extend([&inputs.embed_tokens, &inputs.model_projection]);
+            vectors.push(&inputs.projection_norm);
+        }
+        for layer in &self.layers {
+            matrices.extend([&layer.q_proj, &layer.o_proj]);
+            matrices.extend([&layer.gate_proj, &layer.up_proj, &layer.down_proj]);
+            vectors.extend([&layer.input_norm, &layer.q_norm, &layer.post_attention_norm]);
+            vectors.extend([&layer.pre_mlp_norm, &layer.post_mlp_norm]);
+            if let Some(own) = &layer.keys_and_values {
+                matrices.extend([&own.k_proj, &own.v_proj]);
+                vectors.push(&own.k_norm);
+            }
+            if let Some(block) = &layer.per_layer_block {
+                matrices.extend([&block.input_gate, &block.projection]);
+                vectors.push(&block.post_norm);
+            }
+        }
+        let vectors: usize = vectors.iter().map(|vector| vector.len() * size_of::<f32>()).sum();
+        matrices.iter().map(|matrix| matrix.bytes()).sum::<usize>() + vectors
+    }
+}

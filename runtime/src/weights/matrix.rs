@@ -1,0 +1,150 @@
+//! A weight matrix as it lies in the checkpoint.
+
+use half::{bf16, f16};
+use w4pack_format::group::GROUP;
+use w4pack_kernels::cpu;
+
+/// Which value a code and its step stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WeightValues {
+    /// code·step, unrounded.
+    #[default]
+    Codes,
+    /// code·step rounded once to bf16, which is the value Google stores.
+    Bf16,
+}
+
+/// The steps of a packed matrix, in the dtype of the file, `[rows, columns / 32]`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scales {
+    /// IEEE half precision.
+    F16(Vec<f16>),
+    /// bfloat16.
+    Bf16(Vec<bf16>),
+    /// Single precision.
+    F32(Vec<f32>),
+}
+
+/// A weight matrix `[rows, columns]`, row-major.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Matrix {
+    /// Codes of 4 bits and a step for every 32 of them.
+    Packed {
+        /// Outputs.
+        rows: usize,
+        /// Inputs, a multiple of 32.
+        columns: usize,
+        /// `[rows, columns / 8]`.
+        words: Vec<u32>,
+        /// `[rows, columns / 32]`.
+        scales: Scales,
+        /// What a product of both stands for.
+        values: WeightValues,
+    },
+    /// Plain values.
+    Bf16 {
+        /// Outputs.
+        rows: usize,
+        /// Inputs.
+        columns: usize,
+        /// `[rows, columns]`.
+        values: Vec<bf16>,
+    },
+}
+
+impl Matrix {
+    /// Number of rows: outputs of a linear, entries of a table.
+    pub fn rows(&self) -> usize {
+        match self {
+            Matrix::Packed { rows, .. } | Matrix::Bf16 { rows, .. } => *rows,
+        }
+    }
+
+    /// Number of columns: inputs of a linear, width of a table.
+    pub fn columns(&self) -> usize {
+        match self {
+            Matrix::Packed { columns, .. } | Matrix::Bf16 { columns, .. } => *columns,
+        }
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Matrix::Packed { words, scales, .. } => 4 * words.len() + scales.bytes(),
+            Matrix::Bf16 { values, .. } => 2 * values.len(),
+        }
+    }
+
+    /// The step of a group of a packed matrix; 1 for plain values.
+    pub fn step(&self, row: usize, group: usize) -> f32 {
+        match self {
+            Matrix::Packed { columns, scales, .. } => scales.get(row * (columns / GROUP) + group),
+            Matrix::Bf16 { .. } => 1.0,
+        }
+    }
+
+    /// The matrix as the kernels take it.
+    pub fn view(&self) -> cpu::Matrix<'_> {
+        let view = match self {
+            Matrix::Packed { words, scales, values, .. } => cpu::Values::Packed {
+                words,
+                steps: match scales {
+                    Scales::F16(steps) => cpu::Steps::F16(steps),
+                    Scales::Bf16(steps) => cpu::Steps::Bf16(steps),
+                    Scales::F32(steps) => cpu::Steps::F32(steps),
+                },
+                round_to_bf16: *values == WeightValues::Bf16,
+            },
+            Matrix::Bf16 { values, .. } => cpu::Values::Bf16(values),
+        };
+        cpu::Matrix::new(self.rows(), self.columns(), view)
+    }
+}
+
+impl Scales {
+    /// Number of steps.
+    pub fn len(&self) -> usize {
+        match self {
+            Scales::F16(steps) => steps.len(),
+            Scales::Bf16(steps) => steps.len(),
+            Scales::F32(steps) => steps.len(),
+        }
+    }
+
+    /// Whether there is no step at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Scales::F16(_) | Scales::Bf16(_) => 2 * self.len(),
+            Scales::F32(_) => 4 * self.len(),
+        }
+    }
+
+    /// A step, exactly.
+    ///
+    /// # Panics
+    /// When there is no such step.
+    pub fn get(&self, index: usize) -> f32 {
+        match self {
+            Scales::F16(steps) => steps[index].to_f32(),
+            Scales::Bf16(steps) => steps[index].to_f32(),
+            Scales::F32(steps) => steps[index],
+        }
+    }
+
+    /// The first step that makes no number of its codes: 0, NaN or infinite.
+    pub fn first_fault(&self) -> Option<(usize, f32)> {
+        // By bits: there are 145 million of them in an E2B.
+        let half = |bits: u16, exponent: u16| bits & 0x7fff == 0 || bits & exponent == exponent;
+        let index = match self {
+            Scales::F16(steps) => steps.iter().position(|step| half(step.to_bits(), 0x7c00)),
+            Scales::Bf16(steps) => steps.iter().position(|step| half(step.to_bits(), 0x7f80)),
+            Scales::F32(steps) => steps.iter().position(|step| *step == 0.0 || !step.is_finite()),
+        };
+        index.map(|index| (index, self.get(index)))
+    }
+}

@@ -1,0 +1,12 @@
+//! From the tensors of a checkpoint to [`Matrix`] and vectors.
+//!
+//! `inventory.rs` decides, from headers alone, where every weight of the model lies and that
+//! nothing else is there; `load.rs` then reads them, length-checked, into memory.
+
+mod inventory;
+mod load;
+mod matrix;
+
+pub(crate) use load::load;
+pub use load::{LoadOptions, LoadProgress};
+pub use matrix::{Matrix, Scales, WeightValues};

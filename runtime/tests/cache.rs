@@ -1,0 +1,171 @@
+//! The same logits, bit for bit, however a sequence is cut up: chunks, cache or none, threads,
+//! skipped layers.
+
+mod support;
+
+use support::random::{self, WINDOW};
+use support::*;
+use w4pack_kernels::cpu::Kernels;
+use w4pack_runtime::device::{Cpu, CpuDevice};
+use w4pack_runtime::forward::{NoObserver, forward};
+use w4pack_runtime::{Cache, Device, Model, Plain, Wanted, WeightValues, Work};
+
+fn random_model() -> Model {
+    let folder = tempfile::tempdir().expect("a folder");
+    random::packed(1).write(folder.path());
+    load(folder.path())
+}
+
+/// The last `rows` rows of logits.
+fn last_rows(logits: &[f32], rows: usize, vocabulary: usize) -> &[f32] {
+    &logits[logits.len() - rows * vocabulary..]
+}
+
+#[test]
+fn the_kernels_agree_with_the_plain_pass() {
+    for weights in [WeightValues::Codes, WeightValues::Bf16] {
+        let folder = tempfile::tempdir().expect("a folder");
+        random::packed(2).write(folder.path());
+        let model = load_as(folder.path(), weights);
+        let tokens = random::tokens(40, 3);
+        let oracle = logits(&model, &Plain::<f64>::new(), &tokens);
+        for kernels in Kernels::available() {
+            let found = logits(&model, &Cpu::new(kernels), &tokens);
+            // Logits up to 30 and sums of some hundred terms: 1e-4 is about 50 roundings.
+            assert!(worst(&found, &oracle) <= 1e-4, "{}", kernels.name());
+        }
+        assert!(worst(&logits(&model, &Plain::<f32>::new(), &tokens), &oracle) <= 1e-4);
+    }
+}
+
+#[test]
+fn chunks_change_nothing() {
+    let model = random_model();
+    let tokens = random::tokens(3 * WINDOW + 5, 4);
+    let whole = logits(&model, &fast(), &tokens);
+    for chunk in [1, 2, 4, WINDOW - 1, WINDOW, WINDOW + 1, 16, tokens.len()] {
+        let found = in_chunks(&model, &fast(), &tokens, chunk, Wanted::All);
+        assert_eq!(found, whole, "chunks of {chunk}");
+    }
+}
+
+#[test]
+fn positions_that_skip_the_shared_layers_change_nothing() {
+    let model = random_model();
+    let vocabulary = model.config.text.vocab_size;
+    for length in [1, WINDOW, 3 * WINDOW + 1] {
+        let tokens = random::tokens(length, 5);
+        let all = logits(&model, &fast(), &tokens);
+        for chunk in [1, 5, WINDOW, length] {
+            let last = in_chunks(&model, &fast(), &tokens, chunk, Wanted::Last);
+            assert_eq!(last, last_rows(&all, 1, vocabulary), "{length} tokens by {chunk}");
+        }
+    }
+}
+
+/// Prompts around the window and its double, read in chunks below and above it, then decoded:
+/// every row must equal that of one pass over the whole sequence, where no ring takes part.
+fn case_14(model: &Model) {
+    let vocabulary = model.config.text.vocab_size;
+    for length in [7, 8, 9, 15, 16, 17, 40] {
+        let tokens: Vec<u32> = (0..length).map(|i| 2 + (i * 37 % 150) as u32).collect();
+        let (mut sequence, mut first) = (tokens.clone(), None);
+        for chunk in [1, 4, 8, 16, length] {
+            let (ids, rows) = greedy(model, &fast(), &tokens, chunk, 40);
+            if first.is_none() {
+                sequence.extend(&ids[..ids.len() - 1]);
+                let whole = logits(model, &fast(), &sequence);
+                first = Some(last_rows(&whole, 40, vocabulary).to_vec());
+            }
+            assert_eq!(Some(rows), first, "{length} tokens in chunks of {chunk}");
+        }
+    }
+}
+
+#[test]
+fn field_case_14_chunks_and_decoding_across_the_sliding_window() {
+    case_14(&random_model());
+    let Some(conformance) = conformance() else { return };
+    case_14(&load(&conformance.join("tiny-a/text")));
+    case_14(&load(&conformance.join("tiny-c/text")));
+}
+
+#[test]
+fn threads_and_company_change_nothing() {
+    let model = std::sync::Arc::new(random_model());
+    let (a, b) = (random::tokens(21, 6), random::tokens(11, 7));
+    let alone = [&a, &b].map(|tokens| logits(&model, &fast(), tokens));
+    for threads in [1, 2, 3, 8] {
+        let mut device = CpuDevice::new(model.clone(), threads).expect("threads start");
+        let slots = [device.make_slot(64), device.make_slot(64)].map(|slot| slot.expect("a slot"));
+        let mut rows = [Vec::new(), Vec::new()];
+        // Two sequences step by step in one batch, in pieces of different lengths.
+        for (a, b) in a.chunks(4).zip(b.chunks(2)) {
+            let work = [(slots[0], a), (slots[1], b)];
+            let work = work.map(|(slot, tokens)| Work { slot, tokens, logits: Wanted::All });
+            let logits = device.step(&work).expect("the step runs");
+            for (rows, logits) in rows.iter_mut().zip(logits) {
+                rows.extend(logits);
+            }
+        }
+        assert_eq!(rows, alone, "{threads} threads");
+    }
+}
+
+/// Lengths at which others' attention was wrong: around multiples of 32 and of 256.
+///
+/// A row of logits depends on earlier tokens only, so one f64 pass over the longest prompt holds
+/// the answer for all of them.
+fn case_15(model: &Model) {
+    let vocabulary = model.config.text.vocab_size;
+    let lengths = [31..=35, 63..=67, 95..=99, 255..=258, 511..=514];
+    let tokens: Vec<u32> = (0..514).map(|i| 2 + (i * 7919 % 150) as u32).collect();
+    let oracle = logits(model, &Plain::<f64>::new(), &tokens);
+    for length in lengths.into_iter().flatten() {
+        let expected = &oracle[(length - 1) * vocabulary..][..vocabulary];
+        for chunk in [64, length] {
+            let found = in_chunks(model, &fast(), &tokens[..length], chunk, Wanted::Last);
+            let worst = worst(&found, expected);
+            assert!(worst <= 1e-3, "{length} tokens in chunks of {chunk}: {worst}");
+        }
+    }
+}
+
+#[test]
+fn field_case_15_lengths_around_multiples_of_the_block() {
+    case_15(&random_model());
+    let Some(conformance) = conformance() else { return };
+    case_15(&load(&conformance.join("tiny-c/text")));
+}
+
+#[test]
+fn a_pass_that_is_refused_leaves_the_cache_as_it_was() {
+    let model = random_model();
+    let tokens = random::tokens(12, 8);
+    let mut cache = Cache::new(&model.config.text, tokens.len());
+    let mut run = |tokens: &[u32], wanted| {
+        forward(&model, &fast(), &mut cache, tokens, wanted, &mut NoObserver)
+    };
+    run(&tokens[..7], Wanted::Nothing).expect("the tokens fit");
+    let beyond = run(&[3, random::VOCABULARY as u32], Wanted::Last).expect_err("no such id");
+    assert!(beyond.to_string().contains("token 8 of the prompt has the id 160"), "{beyond}");
+    let full = run(&[3; 6], Wanted::Last).expect_err("13 positions in 12");
+    assert!(full.to_string().contains("12"), "{full}");
+    run(&[], Wanted::Last).expect_err("no tokens");
+    let last = run(&tokens[7..], Wanted::Last).expect("the tokens fit");
+    let whole = logits(&model, &fast(), &tokens);
+    assert_eq!(last, last_rows(&whole, 1, model.config.text.vocab_size));
+}
+
+#[test]
+fn slots_are_made_used_and_given_back() {
+    let mut device = CpuDevice::new(random_model().into(), 1).expect("a thread starts");
+    let slot = device.make_slot(8).expect("a slot");
+    let other = device.make_slot(8).expect("a slot");
+    assert_ne!(slot, other);
+    device.free_slot(slot).expect("it was in use");
+    let work = Work { slot, tokens: &[2], logits: Wanted::Last };
+    assert!(device.step(&[work]).is_err() && device.free_slot(slot).is_err());
+    assert_eq!(device.make_slot(8).expect("a slot"), slot, "a free place is used again");
+    assert!(CpuDevice::new(random_model().into(), 0).is_err());
+}
