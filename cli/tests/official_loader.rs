@@ -61,8 +61,18 @@ fn field_case_08_released_loaders_take_every_key_and_give_our_logits() {
         let none = json!({"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []});
         assert_eq!(keys, none);
         succeed(&[
-            "run", "--model", text(&packed), "--tokens", TOKENS, "--max-tokens", "1",
-            "--temperature", "0", "--logits", text(&ours), "--json",
+            "run",
+            "--model",
+            text(&packed),
+            "--tokens",
+            TOKENS,
+            "--max-tokens",
+            "1",
+            "--temperature",
+            "0",
+            "--logits",
+            text(&ours),
+            "--json",
         ]);
         let far = distance(&floats(&ours, "logits"), &floats(&file, "logits"));
         assert!(far <= 1e-3, "{}: {far}", packed.display());

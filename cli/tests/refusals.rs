@@ -57,7 +57,14 @@ fn a_prompt_needs_a_tokenizer_and_a_template() {
     let talk = refuse(2, &[&ask[..], &["--raw"]].concat());
     assert!(talk.contains("no tokenizer.json") && talk.contains("--tokens"), "{talk}");
     let ran = succeed(&[
-        "run", "--model", text(&out), "--tokens", "2,120", "--max-tokens", "3", "--ignore-eos",
+        "run",
+        "--model",
+        text(&out),
+        "--tokens",
+        "2,120",
+        "--max-tokens",
+        "3",
+        "--ignore-eos",
     ]);
     let ids = String::from_utf8(ran.stdout).unwrap();
     assert_eq!(ids.trim().split(',').count(), 3, "without a tokenizer the ids are printed");

@@ -71,9 +71,23 @@ fn rounded_products_give_the_reference_logits_and_tokens() {
             let ids = comma_separated(prompt);
             let file = folder.path().join("logits.safetensors");
             let ran = succeed(&[
-                "run", "--model", text(&out), "--tokens", &ids, "--max-tokens", "32",
-                "--temperature", "0", "--ignore-eos", "--weights", "bf16", "--chunk", "5",
-                "--logits", text(&file), "--json",
+                "run",
+                "--model",
+                text(&out),
+                "--tokens",
+                &ids,
+                "--max-tokens",
+                "32",
+                "--temperature",
+                "0",
+                "--ignore-eos",
+                "--weights",
+                "bf16",
+                "--chunk",
+                "5",
+                "--logits",
+                text(&file),
+                "--json",
             ]);
             let greedy = &reference["runs"]["f32"][name]["greedy_cached"];
             assert_eq!(&stdout_json(&ran)["tokens"], greedy, "{set} {name}");
@@ -123,8 +137,17 @@ fn field_case_01_shared_layers_need_no_keys_and_surplus_ones_are_left_out() {
         let verified = succeed(&["verify", text(&out), "--source", text(source), "--json"]);
         assert_eq!(stdout_json(&verified)["unaccounted"], 0);
         let ran = succeed(&[
-            "run", "--model", text(&out), "--tokens", "2,120,130", "--max-tokens", "8",
-            "--temperature", "0", "--ignore-eos", "--json",
+            "run",
+            "--model",
+            text(&out),
+            "--tokens",
+            "2,120,130",
+            "--max-tokens",
+            "8",
+            "--temperature",
+            "0",
+            "--ignore-eos",
+            "--json",
         ]);
         answers.push(stdout_json(&ran)["tokens"].clone());
     }
