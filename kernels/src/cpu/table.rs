@@ -1,6 +1,6 @@
 //! The choice of instruction set: a table of function pointers, picked once.
 
-use super::leaves::{self, baseline};
+use super::leaves;
 use super::matrix::Matrix;
 
 /// The kernels of one instruction set that this machine has.
@@ -17,9 +17,9 @@ pub struct Kernels {
 
 static PORTABLE: Kernels = Kernels {
     name: "portable",
-    multiply: baseline::multiply,
-    dot: baseline::dot,
-    add_scaled: baseline::add_scaled,
+    multiply: leaves::baseline::multiply,
+    dot: leaves::baseline::dot,
+    add_scaled: leaves::baseline::add_scaled,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -38,19 +38,28 @@ static AVX512: Kernels = Kernels {
     add_scaled: leaves::avx512::add_scaled,
 };
 
+/// The tables beyond the portable one that this processor can run.
+#[cfg(target_arch = "x86_64")]
+fn detected() -> Vec<&'static Kernels> {
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let avx512 = avx2 && is_x86_feature_detected!("avx512f");
+    [(avx2, &AVX2), (avx512, &AVX512)]
+        .into_iter()
+        .filter_map(|(there, table)| there.then_some(table))
+        .collect()
+}
+
+/// Other processors have the portable table only.
+#[cfg(not(target_arch = "x86_64"))]
+fn detected() -> Vec<&'static Kernels> {
+    Vec::new()
+}
+
 impl Kernels {
     /// The tables that this processor can run, slowest first.
     pub fn available() -> Vec<&'static Kernels> {
         let mut tables = vec![&PORTABLE];
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                tables.push(&AVX2);
-                if is_x86_feature_detected!("avx512f") {
-                    tables.push(&AVX512);
-                }
-            }
-        }
+        tables.extend(detected());
         tables
     }
 
