@@ -1,1 +1,95 @@
 //! The proof, with arithmetic of its own.
+//!
+//! [`verify`] holds a packed checkpoint against its source: every code and every step against what
+//! [`arithmetic`] finds in the source's values, everything else byte by byte or key by key, until
+//! each byte of both sides falls into exactly one class of the account. Nothing of the converter
+//! is used: a check that repeats the maker's computation proves nothing.
+//!
+//! Read in this order: [`arithmetic`]; `with_source` (the proof from beginning to end); `pair`
+//! (which tensor stands for which); `prove` (groups in blocks); `sidecar`; `config`; `companions`;
+//! `manifest`; `alone` (a result without its source); [`report`].
+
+mod alone;
+pub mod arithmetic;
+mod companions;
+mod config;
+mod findings;
+mod ledger;
+mod manifest;
+mod pair;
+mod progress;
+pub mod prove;
+mod ranges;
+pub mod report;
+mod sidecar;
+mod with_source;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use w4pack_format::FormatError;
+use w4pack_format::source::Source;
+
+pub use progress::Progress;
+pub use report::Report;
+use report::{Fault, Verdict, class_of};
+
+/// How to verify.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Exit code 0 for another maker's steps when every value is within 1/16 step.
+    pub allow_step_rounding: bool,
+    /// Threads; 0: as many as there are cores.
+    pub threads: usize,
+}
+
+/// Verifies `packed` against `source`, or against itself when there is no source.
+///
+/// Always gives a report: a side that cannot be read, or that changes while it is read, makes the
+/// verdict [`Verdict::Unreadable`] with a fault that says why. The answer does not depend on the
+/// number of threads.
+pub fn verify(
+    packed: Arc<dyn Source>,
+    source: Option<Arc<dyn Source>>,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Report {
+    let begin = Instant::now();
+    let run = || match &source {
+        Some(source) => with_source::verify(&packed, source, progress),
+        None => alone::verify(&packed, progress),
+    };
+    let outcome = match rayon::ThreadPoolBuilder::new().num_threads(options.threads).build() {
+        Ok(pool) => pool.install(run),
+        // No threads to be had: the calling thread does all the work.
+        Err(_) => run(),
+    };
+    let mut report = outcome.unwrap_or_else(|error| unreadable(&error));
+    report.allow_step_rounding = options.allow_step_rounding;
+    report.seconds = begin.elapsed().as_secs_f64();
+    report
+}
+
+/// The report when a side could not be read to the end.
+fn unreadable(error: &FormatError) -> Report {
+    let file = match error {
+        FormatError::Io { path, .. } => path,
+        FormatError::Shrunk { file, .. }
+        | FormatError::Header { file, .. }
+        | FormatError::Index { file, .. }
+        | FormatError::Field { file, .. }
+        | FormatError::Json { file, .. }
+        | FormatError::Tensor { file, .. } => file,
+        FormatError::UnsafePath { named_in, .. } => named_in,
+        FormatError::NoCheckpoint { place, .. } | FormatError::MissingTensor { place, .. } => place,
+    };
+    let tensor = match error {
+        FormatError::Tensor { tensor, .. } | FormatError::MissingTensor { tensor, .. } => {
+            Some(tensor.clone())
+        }
+        _ => None,
+    };
+    let fault = Fault { tensor, ..Fault::of_file(class_of(error), file, error.to_string()) };
+    let notes = error.hint().map(|hint| format!("hint: {hint}")).into_iter().collect();
+    Report { faults: vec![fault], notes, verdict: Verdict::Unreadable, ..Report::default() }
+}

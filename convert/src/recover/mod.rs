@@ -51,7 +51,7 @@ pub fn recover(bits: &[u16; GROUP]) -> Result<Recovered, Misfit> {
     (1..=8)
         .find_map(|peak| {
             let of_values = candidate.levels_of(peak)?;
-            let levels = candidate.settle(&of_values)?;
+            let levels = candidate.settle(&of_values, peak)?;
             Some(Recovered {
                 codes: codes(bits, &of_values, levels.negative),
                 levels: Some(levels),
@@ -79,7 +79,7 @@ impl Recovered {
     /// The canonical step in a dtype; 1.0 for an all-zero group.
     pub fn step(&self, dtype: ScaleDtype) -> Step {
         match &self.levels {
-            Some(levels) => step::canonical(levels, dtype),
+            Some(levels) => step::canonical(levels, || self.counts(), dtype),
             None => Step { value: 1.0, wrong: 0, out_of_range: false },
         }
     }
@@ -92,22 +92,29 @@ impl Recovered {
         }
     }
 
-    /// The peak level: the largest code magnitude, 0 to 8.
-    pub fn peak(&self) -> usize {
-        self.levels
-            .as_ref()
-            .and_then(|levels| levels.counts.iter().rposition(|&count| count > 0))
-            .unwrap_or_default()
-    }
-
-    /// How many of the 32 values bf16(code·step) misses for a step of any magnitude.
+    /// How many of the 32 values bf16(code·step) misses, for a finite step.
     pub fn values_wrong(&self, step: f32) -> u8 {
         match &self.levels {
             Some(levels) if levels.negative == (step < 0.0) => {
-                step::values_wrong(levels, step.abs())
+                step::values_wrong(levels, &self.counts(), step.abs())
             }
-            Some(levels) => GROUP as u8 - levels.counts[0],
+            Some(_) => GROUP as u8 - self.counts()[0],
             None => 0,
         }
+    }
+
+    /// The peak level: the largest code magnitude, 0 to 8.
+    pub fn peak(&self) -> usize {
+        let present = |levels: &Levels| levels.magnitudes.iter().rposition(|&bits| bits != 0);
+        self.levels.as_ref().and_then(present).unwrap_or_default()
+    }
+
+    /// How many of the 32 values are at each level.
+    fn counts(&self) -> [u8; 9] {
+        let mut counts = [0; 9];
+        for code in self.codes {
+            counts[usize::from(code.unsigned_abs())] += 1;
+        }
+        counts
     }
 }

@@ -1,6 +1,5 @@
 //! The positive finite numbers of a scale dtype, in order.
 
-use half::{bf16, f16};
 use w4pack_format::scale::ScaleDtype;
 
 /// The positive finite numbers of a dtype by ordinal, which is their bit pattern: 1 is the smallest
@@ -10,6 +9,12 @@ pub(super) struct Numbers {
     dtype: ScaleDtype,
     last: u32,
 }
+
+/// f16's smallest subnormal, 2^-24.
+const F16_UNIT: f32 = 1.0 / (1 << 24) as f32;
+
+/// Ordinal of f16's smallest normal number, 2^-14.
+const F16_NORMAL: u32 = 1 << 10;
 
 impl Numbers {
     pub(super) fn of(dtype: ScaleDtype) -> Self {
@@ -28,7 +33,11 @@ impl Numbers {
     /// The number with this ordinal, exact in f32.
     pub(super) fn value(self, ordinal: u32) -> f32 {
         match self.dtype {
-            ScaleDtype::F16 => f16::from_bits(ordinal as u16).to_f32_const(),
+            // f32's exponents count from 112 further down and its fractions are 13 bits longer.
+            ScaleDtype::F16 if ordinal >= F16_NORMAL => {
+                f32::from_bits((ordinal << 13) + (112 << 23))
+            }
+            ScaleDtype::F16 => ordinal as f32 * F16_UNIT,
             ScaleDtype::BF16 => f32::from_bits(ordinal << 16),
             ScaleDtype::F32 => f32::from_bits(ordinal),
         }
@@ -36,11 +45,14 @@ impl Numbers {
 
     /// The ordinal of the largest number for which `at_most` holds, 0 if it holds for none. `near`
     /// is where to look first; `at_most` decides, and must hold for all numbers up to some point.
-    pub(super) fn floor(self, near: f64, at_most: impl Fn(f32) -> bool) -> u32 {
+    pub(super) fn floor(self, near: f32, at_most: impl Fn(f32) -> bool) -> u32 {
         let guess = match self.dtype {
-            ScaleDtype::F16 => u32::from(f16::from_f32_const(near as f32).to_bits()),
-            ScaleDtype::BF16 => u32::from(bf16::from_f32(near as f32).to_bits()),
-            ScaleDtype::F32 => (near as f32).to_bits(),
+            ScaleDtype::F16 if near >= F16_UNIT * F16_NORMAL as f32 => {
+                (near.to_bits() >> 13) - (112 << 10)
+            }
+            ScaleDtype::F16 => (near / F16_UNIT) as u32,
+            ScaleDtype::BF16 => near.to_bits() >> 16,
+            ScaleDtype::F32 => near.to_bits(),
         };
         let mut ordinal = guess.min(self.last);
         while ordinal > 0 && !at_most(self.value(ordinal)) {
@@ -50,5 +62,27 @@ impl Numbers {
             ordinal += 1;
         }
         ordinal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinals_are_the_bit_patterns() {
+        for dtype in ScaleDtype::ALL {
+            let numbers = Numbers::of(dtype);
+            let step = (numbers.last / 40_000).max(1) as usize;
+            for ordinal in (1..=numbers.last).step_by(step) {
+                let value = numbers.value(ordinal);
+                let bytes = ordinal.to_le_bytes();
+                assert_eq!(dtype.read(&bytes), value, "{dtype} {ordinal:#x}");
+                assert_eq!(numbers.floor(value, |other| other <= value), ordinal);
+                assert_eq!(numbers.floor(value.next_up(), |other| other <= value), ordinal);
+                assert_eq!(numbers.floor(value, |other| other < value), ordinal - 1);
+            }
+            assert!(!numbers.contains(0) && !numbers.contains(numbers.last + 1));
+        }
     }
 }

@@ -21,11 +21,18 @@ pub struct Step {
 /// The canonical step: the number of the dtype inside the interval that is nearest its middle,
 /// else the one that reproduces most values (ties: least squared error); in both cases then the
 /// smaller magnitude.
-pub(super) fn canonical(levels: &Levels, dtype: ScaleDtype) -> Step {
+///
+/// `counts` gives the number of values at each level; it is asked for only if no number of the
+/// dtype lies inside.
+pub(super) fn canonical(
+    levels: &Levels,
+    counts: impl FnOnce() -> [u8; 9],
+    dtype: ScaleDtype,
+) -> Step {
     let numbers = Numbers::of(dtype);
     let (magnitude, wrong) = match nearest_inside(&levels.interval, numbers) {
         Ok(magnitude) => (magnitude, 0),
-        Err(around) => most_reproduced(levels, numbers, around),
+        Err(around) => most_reproduced(levels, &counts(), numbers, around),
     };
     Step {
         value: if levels.negative { -magnitude } else { magnitude },
@@ -46,7 +53,7 @@ struct Around {
 /// when both are equally near can one sit on an open end and the other on a closed one.
 fn nearest_inside(interval: &Interval, numbers: Numbers) -> Result<f32, Around> {
     let middle = interval.middle();
-    let down = numbers.floor(middle / UNITS, |value| UNITS * f64::from(value) <= middle);
+    let down = numbers.floor((middle / UNITS) as f32, |value| UNITS * f64::from(value) <= middle);
     let up = down + 1;
     let down_nearer = numbers.contains(down)
         && (!numbers.contains(up) || {
@@ -73,9 +80,14 @@ fn nearest_inside(interval: &Interval, numbers: Numbers) -> Result<f32, Around> 
 ///
 /// Negative numbers of the dtype (positive for a negative step) reproduce only the zeros and lie
 /// further from the vertex, which has the step's sign; they never win.
-fn most_reproduced(levels: &Levels, numbers: Numbers, around: Around) -> (f32, u8) {
-    let errors = SquaredError::of(levels);
-    let wrong = |ordinal: u32| values_wrong(levels, numbers.value(ordinal));
+fn most_reproduced(
+    levels: &Levels,
+    counts: &[u8; 9],
+    numbers: Numbers,
+    around: Around,
+) -> (f32, u8) {
+    let errors = SquaredError::of(levels, counts);
+    let wrong = |ordinal: u32| values_wrong(levels, counts, numbers.value(ordinal));
     let nearer_low =
         |low: u32, high: u32| errors.low_at_most_high(numbers.value(low), numbers.value(high));
 
@@ -118,11 +130,11 @@ fn most_reproduced(levels: &Levels, numbers: Numbers, around: Around) -> (f32, u
 }
 
 /// How many of the 32 values this step magnitude does not reproduce. Zeros (code 0) always are.
-pub(super) fn values_wrong(levels: &Levels, magnitude: f32) -> u8 {
+pub(super) fn values_wrong(levels: &Levels, counts: &[u8; 9], magnitude: f32) -> u8 {
     (1..=8)
-        .filter(|&level| levels.counts[level] > 0)
+        .filter(|&level| levels.magnitudes[level] != 0)
         .filter(|&level| !Interval::of_level(level, levels.magnitudes[level]).contains(magnitude))
-        .map(|level| levels.counts[level])
+        .map(|level| counts[level])
         .sum()
 }
 
@@ -136,10 +148,10 @@ struct SquaredError {
 }
 
 impl SquaredError {
-    fn of(levels: &Levels) -> Self {
+    fn of(levels: &Levels, counts: &[u8; 9]) -> Self {
         let mut errors = SquaredError { products: 0.0, squares: 0.0 };
         for level in 1..=8 {
-            let count = f64::from(levels.counts[level]);
+            let count = f64::from(counts[level]);
             let magnitude = f32::from_bits(u32::from(levels.magnitudes[level]) << 16);
             // 5 + 3 + 8 bits, and all magnitudes lie within a factor 16: exact, as is the sum.
             errors.products += count * level as f64 * f64::from(magnitude);

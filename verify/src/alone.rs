@@ -1,0 +1,199 @@
+//! A result without its source: does it agree with itself? That proves nothing.
+
+use std::sync::Arc;
+
+use w4pack_format::Result;
+use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::config::Config;
+use w4pack_format::dtype::Dtype;
+use w4pack_format::names::{Role, TextTensor, is_tower, text_tensors};
+use w4pack_format::quantization::ModuleClass;
+use w4pack_format::scale::ScaleDtype;
+use w4pack_format::source::Source;
+
+use crate::config::{self, Facts};
+use crate::findings::Findings;
+use crate::ledger::total_bytes;
+use crate::manifest;
+use crate::pair::{layout_of, parts_of};
+use crate::progress::Progress;
+use crate::ranges::Range;
+use crate::report::{Fault, FaultClass, Report, Verdict};
+use crate::sidecar::Sidecar;
+
+/// Checks a result against its own configuration and manifest.
+pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Report> {
+    let result = Checkpoint::open(result.clone())?;
+    let config = Config::load(&**result.source())?;
+    let layout = layout_of(&result);
+    let mut findings = Findings::default();
+    let mut facts = Facts {
+        layout,
+        modules: Vec::new(),
+        tables_packed: [false; 2],
+        has_head: result.names().any(|name| name.starts_with("lm_head.")),
+        head_packed: result.tensor("lm_head.weight_packed").is_some(),
+        all_scales_bf16: true,
+    };
+    let mut report = Report { bytes: total_bytes(&**result.source()), ..Report::default() };
+    progress.begin("checking", report.bytes);
+    let mut known = Vec::new();
+    let mut packed = Vec::new();
+    for tensor in text_tensors(&config.text) {
+        let module = layout.full_name(tensor.module());
+        let parts = parts_of(&result, &module);
+        known.push(layout.full_name(&tensor.name));
+        if !tensor.is_matrix() || !parts.any() {
+            check_dense(&result, &tensor, layout.full_name(&tensor.name), &mut findings);
+            if tensor.is_matrix() {
+                facts.modules.push((module, class_of_role(tensor.role), false));
+            }
+            continue;
+        }
+        known.extend(
+            ["weight_packed", "weight_scale", "weight_shape"].map(|s| format!("{module}.{s}")),
+        );
+        match tensor.role {
+            Role::EmbedTokens => facts.tables_packed[0] = true,
+            Role::EmbedTokensPerLayer => facts.tables_packed[1] = true,
+            Role::Linear | Role::Vector => {}
+        }
+        facts.modules.push((module.clone(), class_of_role(tensor.role), true));
+        let [rows, columns] = tensor.shape[..] else { continue };
+        match parts.check(&result, &module, [rows, columns]) {
+            Ok(dtype) => {
+                facts.all_scales_bf16 &= dtype == ScaleDtype::BF16;
+                check_scales(&result, &module, dtype, columns / 32, progress, &mut findings)?;
+                packed.push(module);
+            }
+            Err(faults) => findings.faults.extend(faults),
+        }
+    }
+    for name in result.names() {
+        if !known.iter().any(|known| known == name)
+            && !is_tower(name)
+            && !name.starts_with("lm_head.")
+        {
+            let file = result.tensor(name).map_or("", |found| &found.shard.path);
+            let detail = "nothing in the configuration demands this tensor";
+            findings.faults.push(Fault::of_tensor(FaultClass::TensorExtra, file, name, detail));
+        }
+    }
+    report.tied_copies_identical = check_head(&result, &facts, progress, &mut findings)?;
+    if let Ok(object) = config::read(&**result.source()) {
+        config::enter(config::check_scheme(&object, &facts), &mut findings);
+    }
+    if config.tie_word_embeddings == facts.has_head {
+        let detail = "tie_word_embeddings does not fit the presence of lm_head tensors";
+        findings.faults.push(Fault::of_file(FaultClass::Tie, "config.json", detail));
+    }
+    match Sidecar::open(result.source()) {
+        None => {}
+        Some(Err(fault)) => findings.faults.push(fault),
+        Some(Ok(sidecar)) => {
+            let modules: Vec<&str> = packed.iter().map(String::as_str).collect();
+            findings.faults.extend(sidecar.strangers(&modules));
+            findings
+                .faults
+                .extend(modules.iter().filter_map(|module| sidecar.module(module).err()));
+        }
+    }
+    if let Some(manifest) = manifest::open(&**result.source(), &mut findings)? {
+        manifest::check_files(&manifest, &**result.source(), progress, &mut findings)?;
+    }
+    report.verdict =
+        if findings.faults.is_empty() { Verdict::SelfConsistent } else { Verdict::Disproved };
+    report.step_rule = "unknown without a source".into();
+    report.faults = findings.faults;
+    report.notes = findings.notes;
+    Ok(report)
+}
+
+fn class_of_role(role: Role) -> ModuleClass {
+    match role {
+        Role::EmbedTokens | Role::EmbedTokensPerLayer => ModuleClass::Embedding,
+        Role::Linear | Role::Vector => ModuleClass::Linear,
+    }
+}
+
+fn check_dense(result: &Checkpoint, tensor: &TextTensor, name: String, findings: &mut Findings) {
+    let Some(found) = result.tensor(&name) else {
+        let file = result.shards().first().map_or("", |shard| &shard.path);
+        let detail = "the configuration demands this tensor";
+        findings.faults.push(Fault::of_tensor(FaultClass::TensorMissing, file, &name, detail));
+        return;
+    };
+    if found.info.dtype != Dtype::BF16 || found.info.shape != tensor.shape {
+        let detail = format!(
+            "it is {} {:?}, it must be BF16 {:?}",
+            found.info.dtype, found.info.shape, tensor.shape
+        );
+        let path = &found.shard.path;
+        findings.faults.push(Fault::of_tensor(FaultClass::Header, path, &name, detail));
+    }
+}
+
+/// Scales must be finite and not zero.
+fn check_scales(
+    result: &Checkpoint,
+    module: &str,
+    dtype: ScaleDtype,
+    groups_in_row: usize,
+    progress: &dyn Progress,
+    findings: &mut Findings,
+) -> Result<()> {
+    let name = format!("{module}.weight_scale");
+    let Some(found) = result.tensor(&name) else { return Ok(()) };
+    let mut buffer = vec![0; 1 << 20];
+    let mut done = 0;
+    let mut bad = 0;
+    while done < found.info.bytes() {
+        let length = buffer.len().min((found.info.bytes() - done) as usize);
+        result.read_range(&name, done, &mut buffer[..length])?;
+        let first = done as usize / dtype.bytes();
+        for (place, bytes) in buffer[..length].chunks_exact(dtype.bytes()).enumerate() {
+            let step = dtype.read(bytes);
+            if step.is_finite() && step != 0.0 {
+                continue;
+            }
+            bad += 1;
+            if bad <= crate::prove::LISTED {
+                let number = first + place;
+                let (row, group) = (number / groups_in_row, number % groups_in_row);
+                let detail = format!("the step {step} is not a usable number");
+                let fault = Fault::of_tensor(FaultClass::Scale, &found.shard.path, &name, detail);
+                findings.faults.push(fault.at(row as u64, group as u64));
+            }
+        }
+        progress.advance(length as u64);
+        done += length as u64;
+    }
+    Ok(())
+}
+
+/// A second head must equal the table.
+fn check_head(
+    result: &Checkpoint,
+    facts: &Facts,
+    progress: &dyn Progress,
+    findings: &mut Findings,
+) -> Result<Option<bool>> {
+    let mut identical = facts.has_head.then_some(true);
+    for name in result.names().filter(|name| name.starts_with("lm_head.")) {
+        let part = name.strip_prefix("lm_head.").unwrap_or(name);
+        let twin = facts.layout.full_name(&format!("embed_tokens.{part}"));
+        let (Some(head), Some(table)) = (result.tensor(name), result.tensor(&twin)) else {
+            identical = Some(false);
+            continue;
+        };
+        let (head_range, table) = (Range::of_tensor(result, head), Range::of_tensor(result, table));
+        let equal = head_range.bytes == table.bytes
+            && head_range.compare(&table, progress)?.differences.bytes == 0;
+        if !equal {
+            identical = Some(false);
+            let detail = format!("it is not the same as `{twin}`");
+            findings.faults.push(Fault::of_tensor(FaultClass::Tie, &head.shard.path, name, detail));
+        }
+    }
+    Ok(identical)
+}

@@ -1,0 +1,108 @@
+//! The canonical step of a group in a dtype, found by walking the dtype's numbers.
+
+use std::cmp::Ordering;
+
+use w4pack_format::scale::ScaleDtype;
+
+use super::bf16;
+use super::interval::Interval;
+use super::numbers::{Number, Numbers};
+use super::ratio::Ratio;
+use super::recover::{GROUP, Grid};
+
+/// The step of `dtype` that a group must store, as a magnitude.
+///
+/// If the exact step interval holds numbers of the dtype, the one nearest its middle (ties: the
+/// smaller). Else the number that reproduces most values (ties: least squared error, then the
+/// smaller), zero included: a caller must treat zero as "this dtype cannot serve".
+pub fn canonical_step(grid: &Grid, values: &[u16; GROUP], dtype: ScaleDtype) -> Number {
+    let numbers = Numbers::of(dtype);
+    nearest_middle(&grid.steps, &numbers).unwrap_or_else(|| best_outside(grid, values, &numbers))
+}
+
+/// The number inside `steps` nearest its middle. It is one of the two numbers around the middle:
+/// whatever lies further out on one side is farther away.
+fn nearest_middle(steps: &Interval, numbers: &Numbers) -> Option<Number> {
+    let middle = steps.middle();
+    let below = numbers.floor(&middle);
+    let above = numbers.next(below);
+    let inside = |number: &Number| steps.contains(&number.ratio());
+    match (Some(below).filter(inside), above.filter(inside)) {
+        (Some(below), Some(above)) => {
+            let nearer = nearer_to(&middle, below, above);
+            Some(nearer)
+        }
+        (below, above) => below.or(above),
+    }
+}
+
+/// Of two numbers the one nearer to `target`; the smaller one when both are equally near.
+pub(super) fn nearer_to(target: &Ratio, smaller: Number, larger: Number) -> Number {
+    // smaller is at least as near exactly when 2 * target <= smaller + larger.
+    let exponent = smaller.exponent.min(larger.exponent);
+    let aligned = |n: Number| u64::from(n.mantissa) << (n.exponent - exponent);
+    let sum = Ratio::binary(aligned(smaller) + aligned(larger), exponent - 1);
+    if target.compare(&sum) == Ordering::Greater { larger } else { smaller }
+}
+
+/// The number that reproduces most values when none reproduces all.
+///
+/// Only numbers from just below the lowest end of any value's own step interval to just above the
+/// highest one can win: further out nothing is reproduced, and the squared error grows, because the
+/// least-squares step is a weighted mean of `w / code`, which all lie between those ends. Since all
+/// those intervals share the group's exact step interval, they span a few binades at most, and
+/// few numbers of f16 or bf16. An f32 number lies in every exact step interval (its ends are
+/// quotients of 10-bit integers by 1..=8), so this search never walks f32.
+fn best_outside(grid: &Grid, values: &[u16; GROUP], numbers: &Numbers) -> Number {
+    let coded: Vec<Interval> = (0..GROUP)
+        .filter(|&i| grid.codes[i] != 0)
+        .map(|i| Interval::of_value(bf16::magnitude(values[i]), grid.codes[i].unsigned_abs()))
+        .collect();
+    let lowest = extreme(coded.iter().map(|steps| steps.low), Ordering::Less);
+    let highest = extreme(coded.iter().map(|steps| steps.high), Ordering::Greater);
+    let least_squares = least_squares_step(&grid.codes, values);
+
+    let mut candidate = numbers.floor(&lowest);
+    let mut best = candidate;
+    let mut most = 0;
+    loop {
+        let step = candidate.ratio();
+        let reproduced = coded.iter().filter(|steps| steps.contains(&step)).count();
+        // The squared error is a parabola in the step: less error means nearer to its vertex.
+        if reproduced > most
+            || (reproduced == most && nearer_to(&least_squares, best, candidate) == candidate)
+        {
+            (best, most) = (candidate, reproduced);
+        }
+        if step.compare(&highest) == Ordering::Greater {
+            return best;
+        }
+        match numbers.next(candidate) {
+            Some(next) => candidate = next,
+            None => return best,
+        }
+    }
+}
+
+/// The smallest (`Less`) or largest (`Greater`) of some ratios; zero if there are none.
+fn extreme(ratios: impl Iterator<Item = Ratio>, wanted: Ordering) -> Ratio {
+    ratios
+        .reduce(|best, next| if next.compare(&best) == wanted { next } else { best })
+        .unwrap_or(Ratio::binary(0, 0))
+}
+
+/// `sum(code * w) / sum(code^2)` with magnitudes: the step with the least squared error.
+pub(super) fn least_squares_step(codes: &[i8; GROUP], values: &[u16; GROUP]) -> Ratio {
+    let coded = || {
+        let pairs = values.iter().zip(codes).filter(|(_, code)| **code != 0);
+        pairs.map(|(&bits, code)| (bf16::magnitude(bits), u64::from(code.unsigned_abs())))
+    };
+    // Values with nonzero codes lie within a factor of 16 of each other, give or take a rounding.
+    let exponent = coded().map(|(value, _)| value.exponent).min().unwrap_or(0);
+    let product = |(value, code): (bf16::Magnitude, u64)| {
+        (u64::from(value.significand) * code) << (value.exponent - exponent)
+    };
+    let numerator = coded().map(product).sum();
+    let denominator = coded().map(|(_, code)| code * code).sum();
+    Ratio { numerator, denominator, exponent }
+}

@@ -1,0 +1,188 @@
+//! Which tensor of the result stands for which tensor of the source.
+//!
+//! The source's configuration alone says what must be there; the result's own configuration is
+//! held against it elsewhere and decides nothing here.
+
+mod module;
+mod rest;
+
+use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::config::TextConfig;
+use w4pack_format::dtype::Dtype;
+use w4pack_format::names::{NameLayout, Role, TextTensor, text_tensors};
+use w4pack_format::scale::ScaleDtype;
+
+use crate::findings::Findings;
+use crate::ledger::{Class, Side};
+use crate::report::{Fault, FaultClass};
+
+pub use module::parts_of;
+
+/// A packed tensor and the source tensor whose values it must give.
+#[derive(Debug, Clone)]
+pub struct PackedPair {
+    /// Module name in the result.
+    pub module: String,
+    /// Full tensor name in the source.
+    pub source: String,
+    /// What it is for.
+    pub role: Role,
+    /// Rows and columns.
+    pub shape: [usize; 2],
+    /// Element type of its scales.
+    pub scale_dtype: ScaleDtype,
+}
+
+/// Two tensors, or a tensor and its second copy, that must be equal byte for byte.
+#[derive(Debug, Clone)]
+pub struct EqualPair {
+    /// Name in the result.
+    pub result: String,
+    /// Name in the source, or of the first copy in the result.
+    pub other: String,
+}
+
+/// How the tensors of both sides belong together.
+#[derive(Debug, Clone)]
+pub struct Pairing {
+    /// Name layout of the result.
+    pub layout: NameLayout,
+    /// Packed text tensors in the order of the model.
+    pub packed: Vec<PackedPair>,
+    /// Modules that are packed in the result, but not as they must be.
+    pub broken: Vec<String>,
+    /// Text tensors (without prefix) that the result keeps in bf16 although they could be packed.
+    pub dense: Vec<TextTensor>,
+    /// Copied tensors.
+    pub copies: Vec<EqualPair>,
+    /// Tensors of a second head and the table's tensors that they must equal.
+    pub head: Vec<EqualPair>,
+    /// Source tensors that are left out.
+    pub left_out: Vec<String>,
+    /// Whether the result holds the towers.
+    pub towers: bool,
+}
+
+/// The layout that a checkpoint's names follow.
+pub fn layout_of(checkpoint: &Checkpoint) -> NameLayout {
+    let multimodal = NameLayout::Multimodal.prefix();
+    if checkpoint.names().any(|name| name.starts_with(multimodal)) {
+        NameLayout::Multimodal
+    } else {
+        NameLayout::TextOnly
+    }
+}
+
+/// Pairs all tensors, enters faults for those without a partner and claims the bytes of the rest.
+pub fn pair(
+    source: &Checkpoint,
+    result: &Checkpoint,
+    config: &TextConfig,
+    findings: &mut Findings,
+) -> Pairing {
+    let mut pairing = Pairing {
+        layout: layout_of(result),
+        packed: Vec::new(),
+        broken: Vec::new(),
+        dense: Vec::new(),
+        copies: Vec::new(),
+        head: Vec::new(),
+        left_out: Vec::new(),
+        towers: false,
+    };
+    let source_layout = layout_of(source);
+    for tensor in text_tensors(config) {
+        let name = source_layout.full_name(&tensor.name);
+        if let Some(fault) = source_fault(source, &name, &tensor) {
+            findings.faults.push(fault);
+            continue;
+        }
+        pair_text_tensor(&mut pairing, source, result, name, tensor, findings);
+    }
+    rest::pair_head(&mut pairing, source, result, findings);
+    rest::pair_others(&mut pairing, source, result, config, findings);
+    pairing
+}
+
+/// What is wrong with a source tensor, if anything.
+fn source_fault(source: &Checkpoint, name: &str, tensor: &TextTensor) -> Option<Fault> {
+    let Some(found) = source.tensor(name) else {
+        let file = source.source().label();
+        let detail = "the source's configuration demands this tensor, the source lacks it";
+        return Some(Fault::of_tensor(FaultClass::TensorMissing, file, name, detail));
+    };
+    let (dtype, shape) = (found.info.dtype, &found.info.shape);
+    (dtype != Dtype::BF16 || *shape != tensor.shape).then(|| {
+        let detail = format!(
+            "the source holds {dtype} {shape:?}, its configuration demands BF16 {:?}",
+            tensor.shape
+        );
+        Fault::of_tensor(FaultClass::Header, &found.shard.path, name, detail)
+    })
+}
+
+fn pair_text_tensor(
+    pairing: &mut Pairing,
+    source: &Checkpoint,
+    result: &Checkpoint,
+    source_name: String,
+    tensor: TextTensor,
+    findings: &mut Findings,
+) {
+    let full_name = pairing.layout.full_name(&tensor.name);
+    let module = pairing.layout.full_name(tensor.module());
+    let parts = parts_of(result, &module);
+    let dense = result.tensor(&full_name);
+    if tensor.is_matrix() && parts.any() {
+        let [rows, columns] = tensor.shape[..] else { return };
+        if dense.is_some() {
+            let detail = "the result holds this tensor both packed and unpacked";
+            let file = parts.file(result);
+            findings.faults.push(Fault::of_tensor(
+                FaultClass::TensorExtra,
+                &file,
+                &full_name,
+                detail,
+            ));
+        }
+        match parts.check(result, &module, [rows, columns]) {
+            Ok(scale_dtype) => {
+                findings.ledger.claim_tensor(Side::Source, source, &source_name, Class::Codes);
+                parts.claim(result, &module, &mut findings.ledger);
+                pairing.packed.push(PackedPair {
+                    module,
+                    source: source_name,
+                    role: tensor.role,
+                    shape: [rows, columns],
+                    scale_dtype,
+                });
+            }
+            Err(faults) => {
+                findings.faults.extend(faults);
+                pairing.broken.push(module);
+            }
+        }
+        return;
+    }
+    let Some(found) = dense else {
+        let file = result.shards().first().map_or("", |shard| &shard.path);
+        let detail = "the source holds this tensor, the result neither packed nor as it is";
+        findings.faults.push(Fault::of_tensor(FaultClass::TensorMissing, file, &full_name, detail));
+        return;
+    };
+    if found.info.dtype != Dtype::BF16 || found.info.shape != tensor.shape {
+        let detail = format!(
+            "the result holds {} {:?}, the source BF16 {:?}",
+            found.info.dtype, found.info.shape, tensor.shape
+        );
+        let path = &found.shard.path;
+        findings.faults.push(Fault::of_tensor(FaultClass::Header, path, &full_name, detail));
+        return;
+    }
+    findings.ledger.claim_tensor(Side::Source, source, &source_name, Class::TensorCopied);
+    findings.ledger.claim_tensor(Side::Result, result, &full_name, Class::TensorCopied);
+    pairing.copies.push(EqualPair { result: full_name, other: source_name });
+    if tensor.is_matrix() {
+        pairing.dense.push(tensor);
+    }
+}
