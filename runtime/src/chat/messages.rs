@@ -4,11 +4,11 @@ use serde_json::{Map, Value};
 
 use super::error::ChatError;
 
-/// A copy of `messages` in which the arguments of tool calls are objects: OpenAI's clients send them as JSON text,
-/// templates want the values. Empty text counts as no arguments.
+/// A copy of `messages` in which the arguments of tool calls are objects: OpenAI's clients send
+/// them as JSON text, templates want the values. Empty text counts as no arguments.
 ///
-/// # Errors
-/// A message is no object, or arguments are no JSON object; the error names message and place.
+/// # Errors A message is no object, or arguments are no JSON object; the error names message and
+/// place.
 pub fn with_parsed_arguments(messages: &[Value]) -> Result<Vec<Value>, ChatError> {
     let mut messages = messages.to_vec();
     for (index, message) in messages.iter_mut().enumerate() {

@@ -1,7 +1,8 @@
 //! What the model writes, taken apart into reasoning, content and tool calls, while it comes.
 //!
-//! The text must show the control tokens (decode with [`SpecialTokens::Show`](super::SpecialTokens::Show)). It may
-//! arrive in any portions, split anywhere, even inside a marker: the result is the same. The way of the text:
+//! The text must show the control tokens (decode with
+//! [`SpecialTokens::Show`](super::SpecialTokens::Show)). It may arrive in any portions, split
+//! anywhere, even inside a marker: the result is the same. The way of the text:
 //!
 //! ```text
 //!            <|channel>thought\n            <|tool_call>
@@ -12,9 +13,9 @@
 //!                                 Ended
 //! ```
 //!
-//! Content and reasoning are stripped of white space at both ends. Markup that is broken (a call whose body does not
-//! parse, a channel of another name, a call that is cut off) comes back as content, word for word: nothing is lost
-//! and nothing fails.
+//! Content and reasoning are stripped of white space at both ends. Markup that is broken (a call
+//! whose body does not parse, a channel of another name, a call that is cut off) comes back as
+//! content, word for word: nothing is lost and nothing fails.
 
 mod arguments;
 mod call;
@@ -101,8 +102,8 @@ const IN_ANSWER: [&str; 5] = [CHANNEL, CALL, TURN_END, RESPONSE, EOS];
 const IN_THOUGHT: [&str; 4] = [CHANNEL_END, TURN_END, RESPONSE, EOS];
 
 impl OutputParser {
-    /// A parser for what follows this prompt. It matters whether the template has opened a thought already, as
-    /// Gemma's does behind a tool's response when thinking is on.
+    /// A parser for what follows this prompt. It matters whether the template has opened a thought
+    /// already, as Gemma's does behind a tool's response when thinking is on.
     pub fn after_prompt(prompt: &str) -> Self {
         let begun = [MODEL_TURN, RESPONSE_END, TURN_END]
             .iter()
@@ -142,7 +143,8 @@ impl OutputParser {
                     self.state = State::Thought;
                     break;
                 }
-                // A call that was cut off, or a string in it that was never closed and has swallowed what followed.
+                // A call that was cut off, or a string in it that was never closed and has
+                // swallowed what followed.
                 State::Call(open) => {
                     let broken = open.give_up(&self.pending);
                     self.emit_content(CALL);

@@ -1,11 +1,13 @@
-//! How Python writes values: templates are written for Jinja2, where numbers, lists and JSON look Python's way.
+//! How Python writes values: templates are written for Jinja2, where numbers, lists and JSON look
+//! Python's way.
 
 use std::fmt::Write as _;
 use std::io;
 
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
-/// A float as Python's `repr` writes it: the shortest digits that give it back, an exponent below 1e-4 and from 1e16.
+/// A float as Python's `repr` writes it: the shortest digits that give it back, an exponent below
+/// 1e-4 and from 1e16.
 pub fn float(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();

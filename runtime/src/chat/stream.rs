@@ -1,8 +1,8 @@
 //! Ids to text while they come: never half a character.
 //!
-//! A byte token may be a part of a character. Its bytes are held back until the character is whole, so that no piece
-//! of a stream holds U+FFFD for a character that only arrived in parts. Pieces joined are the text that
-//! [`Tokenizer::decode`] gives for all ids at once.
+//! A byte token may be a part of a character. Its bytes are held back until the character is whole,
+//! so that no piece of a stream holds U+FFFD for a character that only arrived in parts. Pieces
+//! joined are the text that [`Tokenizer::decode`] gives for all ids at once.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ impl StreamDecoder {
         Self { tokenizer, special, assembler: CharacterAssembler::default() }
     }
 
-    /// Takes the next id and returns the text that is whole now; empty while a character is still open.
+    /// Takes the next id and returns the text that is whole now; empty while a character is still
+    /// open.
     ///
-    /// # Errors
-    /// The id is not in the vocabulary.
+    /// # Errors The id is not in the vocabulary.
     pub fn push(&mut self, id: u32) -> Result<String, ChatError> {
         Ok(self.assembler.push(&self.tokenizer.token_bytes(id, self.special)?))
     }
@@ -44,7 +44,8 @@ pub(super) struct CharacterAssembler {
 }
 
 impl CharacterAssembler {
-    /// Takes bytes and returns what is whole; bytes that cannot become a character any more are U+FFFD.
+    /// Takes bytes and returns what is whole; bytes that cannot become a character any more are
+    /// U+FFFD.
     pub(super) fn push(&mut self, bytes: &[u8]) -> String {
         self.held.extend_from_slice(bytes);
         let mut text = String::new();

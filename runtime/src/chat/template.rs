@@ -1,8 +1,9 @@
 //! The checkpoint's own chat template: messages and tools to prompt text.
 //!
-//! The template is `chat_template.jinja`, else the field `chat_template` of `tokenizer_config.json`. It is rendered as
-//! transformers renders it (Jinja2 with `trim_blocks` and `lstrip_blocks`). All its branches are rendered once when
-//! it is loaded ([`probe`]), so that a filter nobody knows is found then and not at a user's third turn.
+//! The template is `chat_template.jinja`, else the field `chat_template` of
+//! `tokenizer_config.json`. It is rendered as transformers renders it (Jinja2 with `trim_blocks`
+//! and `lstrip_blocks`). All its branches are rendered once when it is loaded ([`probe`]), so that
+//! a filter nobody knows is found then and not at a user's third turn.
 
 mod environment;
 mod probe;
@@ -51,13 +52,14 @@ pub struct ChatTemplate {
 impl ChatTemplate {
     /// Loads a checkpoint's template; `None` if it has none.
     ///
-    /// `template_file` is the text of `chat_template.jinja`, `tokenizer_config` the bytes of the file of that name,
-    /// `named_tokens` come from [`Tokenizer::named_tokens`](super::Tokenizer::named_tokens) and become variables
+    /// `template_file` is the text of `chat_template.jinja`, `tokenizer_config` the bytes of the
+    /// file of that name, `named_tokens` come from
+    /// [`Tokenizer::named_tokens`](super::Tokenizer::named_tokens) and become variables
     /// (`bos_token`, …).
     ///
-    /// # Errors
-    /// The template does not compile, uses a filter, test, function or method that does not exist, or cannot render
-    /// a single question. What it merely refuses to render is a [`TemplateWarning`].
+    /// # Errors The template does not compile, uses a filter, test, function or method that does
+    /// not exist, or cannot render a single question. What it merely refuses to render is a
+    /// [`TemplateWarning`].
     pub fn load(
         template_file: Option<&str>,
         tokenizer_config: Option<&[u8]>,
@@ -101,8 +103,8 @@ impl ChatTemplate {
     /// Renders a prompt. The text holds `<bos>` where the template writes it: encode it with
     /// [`encode_prompt`](super::Tokenizer::encode_prompt).
     ///
-    /// # Errors
-    /// The messages have a wrong shape, the template refuses them, or it fails; with the template's file and line.
+    /// # Errors The messages have a wrong shape, the template refuses them, or it fails; with the
+    /// template's file and line.
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<String, ChatError> {
         let mut variables = Map::new();
         if let Some(extra) = request.extra {
@@ -162,7 +164,8 @@ fn templates_in_config(bytes: &[u8]) -> Result<Vec<(String, String)>, ChatError>
 
 /// The engine's error in our words: file, line, finding.
 fn describe(file: &str, error: &minijinja::Error) -> ChatError {
-    // An error inside a macro or an included part is the source of an outer one; the innermost has the finding.
+    // An error inside a macro or an included part is the source of an outer one; the innermost has
+    // the finding.
     let mut innermost = error;
     let mut cause: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
     while let Some(next) = cause {

@@ -1,8 +1,9 @@
 //! Text to token ids and back, by the checkpoint's own `tokenizer.json`.
 //!
-//! Ids are never written down in the program: all come from the files. Encoding is the tokenizers crate's; decoding
-//! is done here, from the bytes of each token, because a stream needs the bytes before a character is whole (see
-//! [`stream`](super::stream)) and both ways must give the same text.
+//! Ids are never written down in the program: all come from the files. Encoding is the tokenizers
+//! crate's; decoding is done here, from the bytes of each token, because a stream needs the bytes
+//! before a character is whole (see [`stream`](super::stream)) and both ways must give the same
+//! text.
 
 use serde_json::Value;
 
@@ -23,7 +24,8 @@ pub enum SpecialTokens {
 
 /// A checkpoint's tokenizer.
 ///
-/// With Gemma 4's vocabulary, loading takes about a second and 400 MB for a moment: load it beside the weights, once.
+/// With Gemma 4's vocabulary, loading takes about a second and 400 MB for a moment: load it beside
+/// the weights, once.
 pub struct Tokenizer {
     encoder: tokenizers::Tokenizer,
     bos: Option<u32>,
@@ -31,14 +33,14 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads a tokenizer from the bytes of `tokenizer.json` and, where there is one, `tokenizer_config.json`.
+    /// Reads a tokenizer from the bytes of `tokenizer.json` and, where there is one,
+    /// `tokenizer_config.json`.
     ///
-    /// `config_bos` is config.json's `bos_token_id`. The beginning token is what `tokenizer_config.json` names, else
-    /// that one; if both speak they must agree.
+    /// `config_bos` is config.json's `bos_token_id`. The beginning token is what
+    /// `tokenizer_config.json` names, else that one; if both speak they must agree.
     ///
-    /// # Errors
-    /// The files cannot be read, the decoder is not Gemma's (then the text of an id would be a guess), or a named
-    /// beginning token does not exist.
+    /// # Errors The files cannot be read, the decoder is not Gemma's (then the text of an id would
+    /// be a guess), or a named beginning token does not exist.
     pub fn from_bytes(
         tokenizer_json: &[u8],
         tokenizer_config: Option<&[u8]>,
@@ -78,17 +80,16 @@ impl Tokenizer {
         self.len() == 0
     }
 
-    /// The tokens that `tokenizer_config.json` gives a name (`bos_token`, `eos_token`, …): a chat template may use
-    /// them as variables.
+    /// The tokens that `tokenizer_config.json` gives a name (`bos_token`, `eos_token`, …): a chat
+    /// template may use them as variables.
     pub fn named_tokens(&self) -> &[(String, String)] {
         &self.named
     }
 
-    /// Encodes a rendered prompt: control tokens in the text become their ids, and nothing is put in front (the
-    /// template has written `<bos>` itself).
+    /// Encodes a rendered prompt: control tokens in the text become their ids, and nothing is put
+    /// in front (the template has written `<bos>` itself).
     ///
-    /// # Errors
-    /// Only if the tokenizers crate fails, which it does for no text known.
+    /// # Errors Only if the tokenizers crate fails, which it does for no text known.
     pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, ChatError> {
         let encoding = self.encoder.encode_fast(prompt, false).map_err(|error| {
             ChatError::Encode { file: FILE.to_owned(), finding: error.to_string() }
@@ -120,10 +121,10 @@ impl Tokenizer {
         Ok(text)
     }
 
-    /// The bytes that one token adds to the text: one byte for `<0xHH>`, else its text with U+2581 as a space.
+    /// The bytes that one token adds to the text: one byte for `<0xHH>`, else its text with U+2581
+    /// as a space.
     ///
-    /// # Errors
-    /// The id is not in the vocabulary.
+    /// # Errors The id is not in the vocabulary.
     pub fn token_bytes(&self, id: u32, special: SpecialTokens) -> Result<Vec<u8>, ChatError> {
         let token =
             self.token(id).ok_or_else(|| ChatError::UnknownId { file: FILE.to_owned(), id })?;
@@ -167,8 +168,8 @@ fn check_decoder(encoder: &tokenizers::Tokenizer) -> Result<(), ChatError> {
     })
 }
 
-/// All string-valued `*_token` fields of `tokenizer_config.json`, in the file's order. A token may also be written as
-/// an object with its text under `content`.
+/// All string-valued `*_token` fields of `tokenizer_config.json`, in the file's order. A token may
+/// also be written as an object with its text under `content`.
 fn named_tokens(bytes: &[u8]) -> Result<Vec<(String, String)>, ChatError> {
     let json = |finding| ChatError::Json { file: CONFIG_FILE.to_owned(), finding };
     let config: Value = serde_json::from_slice(bytes).map_err(|error| json(error.to_string()))?;

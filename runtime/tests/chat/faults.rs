@@ -27,7 +27,8 @@ fn called_with_text() -> Vec<Value> {
     ]
 }
 
-/// Field case 7: the template in a file of its own, in the configuration as a text, as a list, or nowhere.
+/// Field case 7: the template in a file of its own, in the configuration as a text, as a list, or
+/// nowhere.
 #[test]
 fn field_case_07_the_template_is_found_where_it_stands() {
     let user = [json!({"role": "user", "content": "hi"})];
@@ -56,7 +57,8 @@ fn field_case_07_the_template_is_found_where_it_stands() {
     assert!(error.to_string().contains("tokenizer_config.json"), "{error}");
 }
 
-/// Field case 17 with Google's template of 2026-07-09: the prompt is what Jinja2 makes of it, and its fault is named.
+/// Field case 17 with Google's template of 2026-07-09: the prompt is what Jinja2 makes of it, and
+/// its fault is named.
 #[test]
 fn field_case_17_text_and_calls_before_a_tools_result() {
     let Some(folder) = reference_folder() else { return };

@@ -1,4 +1,5 @@
-//! The tiny checkpoints' `chat.json`: rendered prompts, parsed answers and encoded texts from transformers.
+//! The tiny checkpoints' `chat.json`: rendered prompts, parsed answers and encoded texts from
+//! transformers.
 
 use std::path::{Path, PathBuf};
 
@@ -168,7 +169,8 @@ fn texts_become_ids_and_come_back_whole_or_streamed() {
     }
 }
 
-/// Field case 23: emoji of several code points, an accent, and a byte that never becomes a character.
+/// Field case 23: emoji of several code points, an accent, and a byte that never becomes a
+/// character.
 #[test]
 fn field_case_23_no_replacement_character_but_at_the_end() {
     let Some(folder) = reference_folder() else { return };

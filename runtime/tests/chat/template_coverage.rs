@@ -1,5 +1,5 @@
-//! Whether loading a template really goes through all of it: every filter, test and method of Google's template is
-//! replaced by an unknown one, one at a time, and each must be found at load.
+//! Whether loading a template really goes through all of it: every filter, test and method of
+//! Google's template is replaced by an unknown one, one at a time, and each must be found at load.
 
 use w4pack_runtime::chat::ChatTemplate;
 

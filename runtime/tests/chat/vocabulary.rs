@@ -1,4 +1,5 @@
-//! Gemma 4's real vocabulary. It takes a second and 400 MB to load, so one test does all that needs it.
+//! Gemma 4's real vocabulary. It takes a second and 400 MB to load, so one test does all that needs
+//! it.
 
 use std::io::Read;
 

@@ -1,7 +1,8 @@
 //! The body of a call, `{key:value,…}`, written anew as JSON.
 //!
-//! It is JSON with bare keys and with `<|"|>` as the quotation mark. Inside such a string nothing is escaped, so it may
-//! hold anything but that token. JSON's own strings are taken too, as keys and as values.
+//! It is JSON with bare keys and with `<|"|>` as the quotation mark. Inside such a string nothing
+//! is escaped, so it may hold anything but that token. JSON's own strings are taken too, as keys
+//! and as values.
 
 use std::collections::HashSet;
 
@@ -10,8 +11,8 @@ use super::super::markers::QUOTE;
 /// Deepest nesting taken; more than that most JSON readers refuse as well.
 const DEEPEST: usize = 100;
 
-/// The JSON text of one object, or `None` if the text is anything else. A key that comes twice makes the object
-/// ambiguous and is refused.
+/// The JSON text of one object, or `None` if the text is anything else. A key that comes twice
+/// makes the object ambiguous and is refused.
 pub(super) fn object_to_json(text: &str) -> Option<String> {
     let mut reader = Reader { rest: text, json: String::with_capacity(text.len()) };
     reader.object(DEEPEST)?;

@@ -8,7 +8,8 @@ use super::arguments;
 pub struct ToolCall {
     /// The function's name, as the model wrote it.
     pub name: String,
-    /// The arguments: the text of a JSON object, keys in the order written, numbers digit for digit.
+    /// The arguments: the text of a JSON object, keys in the order written, numbers digit for
+    /// digit.
     pub arguments: String,
 }
 
@@ -67,7 +68,8 @@ impl OpenCall {
         }
     }
 
-    /// The answer has ended inside the call: how many bytes are lost to it. The rest may hold sound calls.
+    /// The answer has ended inside the call: how many bytes are lost to it. The rest may hold sound
+    /// calls.
     pub(super) fn give_up(&self, pending: &str) -> usize {
         let mut borders = ENDS.to_vec();
         borders.push(CALL_END);

@@ -1,6 +1,7 @@
 //! White space cut from both ends of a text that is still being written.
 
-/// Passes text on without the white space at its beginning, and holds white space back until something follows.
+/// Passes text on without the white space at its beginning, and holds white space back until
+/// something follows.
 #[derive(Default)]
 pub(super) struct Strip {
     begun: bool,
@@ -23,8 +24,8 @@ impl Strip {
         Some(out)
     }
 
-    /// Begins another part of the same text, such as a second thought: it is stripped by itself and stands on a line
-    /// of its own.
+    /// Begins another part of the same text, such as a second thought: it is stripped by itself and
+    /// stands on a line of its own.
     pub(super) fn next_part(&mut self) {
         self.held.clear();
         if self.begun {

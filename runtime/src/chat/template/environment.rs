@@ -6,11 +6,12 @@ use minijinja::{Environment, Error, ErrorKind, Output, State, Value, escape_form
 
 use crate::chat::python;
 
-/// Stands before a message of the template's own (`raise_exception`), to tell it from the engine's errors.
+/// Stands before a message of the template's own (`raise_exception`), to tell it from the engine's
+/// errors.
 pub(super) const REFUSAL: &str = "raise_exception: ";
 
-/// An environment without templates: transformers' white space rules, Python's methods on texts, lists and maps,
-/// Python's way of printing values, and the functions that templates expect.
+/// An environment without templates: transformers' white space rules, Python's methods on texts,
+/// lists and maps, Python's way of printing values, and the functions that templates expect.
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_syntax(
@@ -42,7 +43,8 @@ fn now(format: &str) -> Result<String, Error> {
         .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}")))
 }
 
-/// `tojson(indent=…)` with Python's spacing. Unlike Jinja2's own filter, transformers' does not escape HTML.
+/// `tojson(indent=…)` with Python's spacing. Unlike Jinja2's own filter, transformers' does not
+/// escape HTML.
 fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<String, Error> {
     let named: Option<usize> = options.get("indent")?;
     options.assert_all_used()?;

@@ -1,8 +1,9 @@
-//! A template is tried when it is loaded: conversations that go through all branches a Gemma template has.
+//! A template is tried when it is loaded: conversations that go through all branches a Gemma
+//! template has.
 //!
-//! Jinja looks a filter up only when it runs. A template with an unknown one in its tool branch would load, chat, and
-//! fail when the first tool answers. So every kind of message, tool and schema is rendered once, and what cannot work
-//! is refused or told at once.
+//! Jinja looks a filter up only when it runs. A template with an unknown one in its tool branch
+//! would load, chat, and fail when the first tool answers. So every kind of message, tool and
+//! schema is rendered once, and what cannot work is refused or told at once.
 
 use serde_json::{Map, Value, json};
 
@@ -12,8 +13,8 @@ use super::{ChatError, ChatTemplate, RenderRequest};
 /// A fault of a template that does not keep it from being used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateWarning {
-    /// Field case 17: the turn is closed after a tool's result, and no turn of the model is opened, so the model would
-    /// start with no role and loop on empty thoughts.
+    /// Field case 17: the turn is closed after a tool's result, and no turn of the model is opened,
+    /// so the model would start with no role and loop on empty thoughts.
     #[error(
         "{file}: {when}, this template closes the turn after the tool's result and opens no new \
          one: the prompt ends in <turn|> without <|turn>model, and models answer that with noise \
