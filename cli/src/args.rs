@@ -207,6 +207,9 @@ pub struct FixtureArguments {
     /// Keys and values in every layer, as releases before the QAT ones carry them.
     #[arg(long)]
     pub all_kv: bool,
+    /// Number of weight files; more than one get an index.
+    #[arg(long, default_value_t = 1)]
+    pub shards: usize,
     /// Signs of zeros.
     #[arg(long, value_enum, default_value_t = SignedZerosName::None)]
     pub signed_zeros: SignedZerosName,

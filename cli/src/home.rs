@@ -15,7 +15,8 @@ pub fn folder() -> Result<PathBuf> {
         return Ok(Path::new(&data).join("w4pack"));
     }
     let user = variable("HOME").ok_or_else(|| {
-        Usage::new("there is no home folder: HOME is not set").hint("set W4PACK_HOME, or give --out")
+        Usage::new("there is no home folder: HOME is not set")
+            .hint("set W4PACK_HOME, or give --out")
     })?;
     Ok(Path::new(&user).join(".local/share/w4pack"))
 }
@@ -34,7 +35,8 @@ pub fn newest_conversion() -> Result<PathBuf> {
         let entries = std::fs::read_dir(&home)
             .with_context(|| format!("could not list the w4pack home `{}`", home.display()))?;
         for entry in entries {
-            let path = entry.with_context(|| format!("could not list `{}`", home.display()))?.path();
+            let path =
+                entry.with_context(|| format!("could not list `{}`", home.display()))?.path();
             // A folder without a manifest is none of ours, and one being written has none yet.
             let Ok(bytes) = std::fs::read(path.join(MANIFEST_FILE)) else { continue };
             let Ok(manifest) = Manifest::parse(&bytes) else { continue };

@@ -6,6 +6,7 @@ use w4pack_convert::ConvertError;
 use w4pack_fixtures::FixtureError;
 use w4pack_format::FormatError;
 use w4pack_runtime::RuntimeError;
+use w4pack_runtime::chat::ChatError;
 
 /// Something the user can mend: wrong use or unreadable input. Exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -31,16 +32,29 @@ pub fn warn(text: &str) {
     eprintln!("warning: {text}");
 }
 
-/// 2 for what the user can mend before trying again, 1 for a failure.
+/// 2 for wrong use and unreadable input, 1 for a failure on the way.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
-    let mendable = error.chain().any(|cause| {
+    let is_input = |cause: &(dyn std::error::Error + 'static)| {
+        let convert = |error: &ConvertError| {
+            use ConvertError::*;
+            !matches!(error, Group { .. } | Io { .. } | SourceChanged { .. } | Threads { .. })
+        };
+        let runtime = |error: &RuntimeError| {
+            use RuntimeError::*;
+            !matches!(error, Memory { .. } | Threads { .. } | Write { .. } | BrokenLogits { .. })
+        };
+        let fixture = |error: &FixtureError| {
+            use FixtureError::*;
+            !matches!(error, NoRoom { .. } | Io { .. } | Threads { .. })
+        };
         cause.is::<Usage>()
             || cause.is::<FormatError>()
             || cause.is::<ChatError>()
-            || cause.downcast_ref::<ConvertError>().is_some_and(ConvertError::is_input)
-            || cause.downcast_ref::<RuntimeError>().is_some_and(RuntimeError::is_input)
-    });
-    ExitCode::from(if mendable { 2 } else { 1 })
+            || cause.downcast_ref().is_some_and(convert)
+            || cause.downcast_ref().is_some_and(runtime)
+            || cause.downcast_ref().is_some_and(fixture)
+    };
+    ExitCode::from(if error.chain().any(is_input) { 2 } else { 1 })
 }
 
 /// Whether stdout was closed by its reader.

@@ -19,9 +19,24 @@ impl Bytes {
         Bytes(bar)
     }
 
+    /// Another word in front of the bar.
+    pub fn name(&self, verb: &'static str) {
+        self.0.set_message(verb);
+    }
+
     pub fn set(&self, done: u64, total: u64) {
         self.0.set_length(total);
         self.0.set_position(done);
+    }
+
+    /// Another stage of so many bytes begins.
+    pub fn begin(&self, verb: &str, total: u64) {
+        self.0.set_message(verb.to_string());
+        self.set(0, total);
+    }
+
+    pub fn advance(&self, bytes: u64) {
+        self.0.inc(bytes);
     }
 
     pub fn finish(&self) {

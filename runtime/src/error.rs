@@ -12,7 +12,7 @@ pub enum RuntimeError {
     #[error(transparent)]
     Format(#[from] FormatError),
     /// Tensors that the configuration demands are not there.
-    #[error("`{place}` lacks {} that its config.json demands: {}", count(names.len(), "tensor"), list(names))]
+    #[error("`{place}` lacks {} that its config.json demands: {}", counted(names.len(), "tensor"), list(names))]
     Missing {
         /// The checkpoint.
         place: String,
@@ -20,7 +20,7 @@ pub enum RuntimeError {
         names: Vec<String>,
     },
     /// Tensors that nothing would read.
-    #[error("`{place}` holds {} that no part of this model reads: {}", count(names.len(), "tensor"), list(names))]
+    #[error("`{place}` holds {} that no part of this model reads: {}", counted(names.len(), "tensor"), list(names))]
     Unexpected {
         /// The checkpoint.
         place: String,
@@ -140,7 +140,8 @@ impl RuntimeError {
     }
 }
 
-fn count(number: usize, noun: &str) -> String {
+/// `a tensor`, `3 tensors`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
     match number {
         1 => format!("a {noun}"),
         _ => format!("{number} {noun}s"),

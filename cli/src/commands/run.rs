@@ -16,7 +16,7 @@ use w4pack_format::source::Source;
 use w4pack_runtime::chat::{ChatTemplate, RenderRequest, SpecialTokens, StreamDecoder, Tokenizer};
 use w4pack_runtime::{
     Engine, EngineOptions, Generation, GenerationDefaults, LoadOptions, Model, Request, Sampling,
-    WeightValues, write_logits,
+    WeightValues, logits_file::write_logits,
 };
 
 /// Longest answer when nobody says otherwise and the context has room.
@@ -94,7 +94,7 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
 fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
     let weights = match weights {
         WeightsName::Codes => WeightValues::Codes,
-        WeightsName::Bf16 => WeightValues::RoundedToBf16,
+        WeightsName::Bf16 => WeightValues::Bf16,
     };
     let bar = Bytes::new("loading", quiet);
     let options = LoadOptions { weights };
@@ -160,8 +160,7 @@ impl Text {
                 .hint("give --raw to send the text as it is")
         })?;
         let messages = [json!({"role": "user", "content": text})];
-        let request =
-            RenderRequest { messages: &messages, ..RenderRequest::default() };
+        let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
         Ok(tokenizer.encode_prompt(&template.render(&request)?)?)
     }
 }

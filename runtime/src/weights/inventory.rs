@@ -1,6 +1,6 @@
 //! Which tensor of a checkpoint is which weight: decided from headers, before a weight is read.
 
-use crate::error::{Result, RuntimeError};
+use crate::error::{Result, RuntimeError, counted};
 use std::collections::{BTreeMap, BTreeSet};
 use w4pack_format::FormatError;
 use w4pack_format::checkpoint::Checkpoint;
@@ -233,16 +233,17 @@ fn account_for_the_rest(
     }
     let mut notes = Vec::new();
     if towers > 0 {
-        notes.push(format!("{towers} tensors of the vision and audio towers are not used"));
+        let tensors = counted(towers, "tensor");
+        notes.push(format!("not used: {tensors} of the vision and audio towers"));
     }
     if !unused_keys.is_empty() {
         notes.push(format!(
-            "keys and values of layers that read other layers' are not used: {}",
+            "not used: keys and values of layers that read other layers': {}",
             unused_keys.join(", ")
         ));
     }
     if !checkpoint.strays().is_empty() {
-        notes.push(format!("files that are not used: {}", checkpoint.strays().join(", ")));
+        notes.push(format!("not used: {}", checkpoint.strays().join(", ")));
     }
     if !config.unknown.is_empty() {
         let keys = config.unknown.join(", ");

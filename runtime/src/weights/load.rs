@@ -215,12 +215,12 @@ impl Loader<'_> {
 
     /// The elements of a tensor whose size the inventory has checked.
     fn read<T: Pod>(&mut self, tensor: &str, elements: usize) -> Result<Vec<T>> {
-        let mut values: Vec<T> = Vec::new();
-        values.try_reserve_exact(elements).map_err(|_| RuntimeError::Memory {
+        let no_memory = || RuntimeError::Memory {
             what: format!("tensor `{tensor}`"),
             bytes: elements * size_of::<T>(),
-        })?;
-        values.resize(elements, T::zeroed());
+        };
+        let mut values: Vec<T> =
+            bytemuck::allocation::try_zeroed_vec(elements).map_err(|()| no_memory())?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
         let mut first = 0;
         for piece in bytes.chunks_mut(PIECE) {

@@ -148,3 +148,29 @@ impl Scales {
         index.map(|index| (index, self.get(index)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_faulty_step_is_found_in_every_dtype() {
+        let sound = [1.0, -0.5, 6e-8, -6e-5, 65504.0];
+        for fault in [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+            let steps = [&sound[..], &[fault], &sound].concat();
+            for (sound, faulty) in of_every_dtype(&sound).iter().zip(&of_every_dtype(&steps)) {
+                assert_eq!(sound.first_fault(), None);
+                let (index, value) = faulty.first_fault().expect("a fault");
+                assert_eq!((index, value.to_bits()), (5, faulty.get(5).to_bits()));
+            }
+        }
+    }
+
+    fn of_every_dtype(steps: &[f32]) -> [Scales; 3] {
+        [
+            Scales::F16(steps.iter().map(|&step| f16::from_f32(step)).collect()),
+            Scales::Bf16(steps.iter().map(|&step| bf16::from_f32(step)).collect()),
+            Scales::F32(steps.to_vec()),
+        ]
+    }
+}

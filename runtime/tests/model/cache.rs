@@ -1,10 +1,8 @@
 //! The same logits, bit for bit, however a sequence is cut up: chunks, cache or none, threads,
 //! skipped layers.
 
-mod support;
-
-use support::random::{self, WINDOW};
-use support::*;
+use crate::support::random::{self, WINDOW};
+use crate::support::*;
 use w4pack_kernels::cpu::Kernels;
 use w4pack_runtime::device::{Cpu, CpuDevice};
 use w4pack_runtime::forward::{NoObserver, forward};
@@ -155,6 +153,30 @@ fn a_pass_that_is_refused_leaves_the_cache_as_it_was() {
     let last = run(&tokens[7..], Wanted::Last).expect("the tokens fit");
     let whole = logits(&model, &fast(), &tokens);
     assert_eq!(last, last_rows(&whole, 1, model.config.text.vocab_size));
+}
+
+#[test]
+fn an_id_behind_the_end_of_the_per_layer_table_is_refused() {
+    let mut draft = random::packed(1);
+    let table = "model.embed_tokens_per_layer";
+    draft.config["vocab_size_per_layer_input"] = 100.into();
+    for part in ["weight_packed", "weight_scale"] {
+        let position = draft.position(&format!("{table}.{part}"));
+        let (_, _, shape, bytes) = &mut draft.tensors[position];
+        bytes.truncate(bytes.len() / shape[0] * 100);
+        shape[0] = 100;
+    }
+    draft.bytes_mut(&format!("{table}.weight_shape"))[..8].copy_from_slice(&100i64.to_le_bytes());
+    let folder = tempfile::tempdir().expect("a folder");
+    draft.write(folder.path());
+    let model = load(folder.path());
+    let mut cache = Cache::new(&model.config.text, 8);
+    let error = forward(&model, &fast(), &mut cache, &[99, 100], Wanted::Last, &mut NoObserver);
+    let error = error.expect_err("row 100 of 100").to_string();
+    assert!(
+        error.contains("id 100") && error.contains("embed_tokens_per_layer has 100"),
+        "{error}"
+    );
 }
 
 #[test]

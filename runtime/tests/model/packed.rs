@@ -1,12 +1,10 @@
 //! Packed checkpoints against transformers' float32 logits: written here from the true codes and
 //! steps, in all three dtypes of scales, and as the official library packs them.
 
-mod support;
-
+use crate::support::checkpoint::Draft;
+use crate::support::*;
 use half::bf16;
 use std::path::Path;
-use support::checkpoint::Draft;
-use support::*;
 use w4pack_format::group::GROUP;
 use w4pack_format::scale::ScaleDtype;
 use w4pack_runtime::{Matrix, Model, WeightValues};

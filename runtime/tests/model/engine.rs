@@ -1,10 +1,8 @@
 //! The engine: requests in, tokens out.
 
-mod support;
-
+use crate::support::random::{self, VOCABULARY};
+use crate::support::*;
 use std::ops::ControlFlow;
-use support::random::{self, VOCABULARY};
-use support::*;
 use w4pack_runtime::logits_file::write_logits;
 use w4pack_runtime::{Engine, EngineOptions, FinishReason, Generation, Request, Result, Sampling};
 

@@ -1,9 +1,7 @@
 //! The tiny reference models: transformers' float32 logits, greedy ids and activations.
 
-mod support;
-
+use crate::support::*;
 use std::collections::BTreeMap;
-use support::*;
 use w4pack_runtime::forward::{Observer, Stage, forward};
 use w4pack_runtime::{Arithmetic, Cache, Model, Plain, Wanted};
 

@@ -1,8 +1,5 @@
 //! What the tests share: reference sets, safetensors read and written, models run in one line.
 
-// Every test file is a program of its own and uses a part of this.
-#![allow(unused)]
-
 pub mod checkpoint;
 pub mod random;
 

@@ -1,0 +1,184 @@
+//! `w4pack demo`: the whole way on a small checkpoint, and what each step proved.
+
+use crate::args::DemoArguments;
+use crate::commands::convert::summary;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use w4pack_convert::{Layout, Options, Silent, convert};
+use w4pack_fixtures::{FixtureOptions, Shape, write};
+use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::scale::ScaleDtype;
+use w4pack_format::source::FolderSource;
+use w4pack_runtime::{
+    Engine, EngineOptions, Generation, LoadOptions, Model, Request, Sampling, WeightValues,
+};
+use w4pack_verify::report::{Report, Verdict};
+use w4pack_verify::verify;
+
+/// A prompt longer than the small model's window, so that the ring of the cache turns.
+const PROMPT_TOKENS: u32 = 40;
+const NEW_TOKENS: usize = 24;
+
+pub fn run(arguments: &DemoArguments, _quiet: bool) -> Result<ExitCode> {
+    // Removed when it goes out of scope, whatever happens.
+    let scratch;
+    let folder = match &arguments.out {
+        Some(out) => out.as_path(),
+        None => {
+            scratch = tempfile::tempdir().context("could not make a temporary folder")?;
+            scratch.path()
+        }
+    };
+    let google = make(folder)?;
+    let packed = pack(&google, folder, ScaleDtype::F16, "packed")?;
+    prove(&packed, &google)?;
+    break_it(&packed, &google, folder)?;
+    run_it(&packed, &google, folder)?;
+    if arguments.out.is_some() {
+        println!("\nThe checkpoints are in {}.", folder.display());
+    }
+    println!("\nAll five steps held.");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make(folder: &Path) -> Result<PathBuf> {
+    heading(1, "Make a small checkpoint in Google's layout");
+    let out = folder.join("google");
+    let report = write(&Shape::tiny(), &out, &FixtureOptions::default(), &|_, _| {})?;
+    println!(
+        "{} tensors, {} of them the text model's, {} bytes of bf16: random weights on a 4-bit grid,\n\
+         with all of Gemma 4 E2B's features in small (and nothing to say).",
+        report.tensors, report.text_tensors, report.bytes
+    );
+    Ok(out)
+}
+
+fn pack(google: &Path, folder: &Path, scale_dtype: ScaleDtype, name: &str) -> Result<PathBuf> {
+    let first = scale_dtype == ScaleDtype::F16;
+    if first {
+        heading(2, "Convert it: recover every code and every step");
+    }
+    let out = folder.join(name);
+    let options = Options { layout: Layout::Emb4, scale_dtype, allow_off_grid: false, threads: 0 };
+    let report = convert(Arc::new(FolderSource::open(google)?), &out, &options, &Silent)?;
+    if first {
+        print!("{}", summary(&report));
+    }
+    Ok(out)
+}
+
+fn check(packed: &Path, google: &Path) -> Result<Report> {
+    let packed = Arc::new(FolderSource::open(packed)?);
+    let google = Arc::new(FolderSource::open(google)?);
+    Ok(verify(packed, Some(google), &w4pack_verify::Options::default(), &()))
+}
+
+fn prove(packed: &Path, google: &Path) -> Result<()> {
+    heading(3, "Prove it, with arithmetic that shares nothing with the converter");
+    let report = check(packed, google)?;
+    print!("{report}");
+    ensure!(report.verdict == Verdict::Proved, "the conversion was not proved");
+    Ok(())
+}
+
+fn break_it(packed: &Path, google: &Path, folder: &Path) -> Result<()> {
+    heading(4, "Break it: one of all the 4-bit codes is changed by one");
+    let damaged = folder.join("damaged");
+    copy_folder(packed, &damaged)?;
+    let checkpoint = Checkpoint::open_folder(&damaged)?;
+    let victim = "model.layers.3.mlp.up_proj.weight_packed";
+    let found = checkpoint.tensor(victim).with_context(|| format!("`{victim}` is not there"))?;
+    let offset = found.shard.header.data_start() + found.info.begin + found.info.bytes() / 2;
+    let file =
+        fs::OpenOptions::new().read(true).write(true).open(damaged.join(&found.shard.path))?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset)?;
+    file.write_all_at(&[byte[0] ^ 1], offset)?;
+    let report = check(&damaged, google)?;
+    ensure!(report.verdict == Verdict::Disproved, "the damage was not found");
+    for fault in &report.faults {
+        let place = match (&fault.tensor, fault.row, fault.group) {
+            (Some(tensor), Some(row), Some(group)) => format!("{tensor}, row {row}, group {group}"),
+            (Some(tensor), ..) => tensor.clone(),
+            _ => fault.file.clone(),
+        };
+        println!("found: {place}: {}", fault.detail);
+    }
+    let count = report.whole.int4_codes_disagreeing;
+    println!("{count} of {} codes disagrees: disproved, as it must be.", report.whole.elements);
+    ensure!(count == 1, "one code was changed, {count} were counted");
+    Ok(())
+}
+
+fn run_it(packed: &Path, google: &Path, folder: &Path) -> Result<()> {
+    heading(5, "Run it: the packed words against Google's bf16");
+    let exact = pack(google, folder, ScaleDtype::F32, "packed-f32")?;
+    let source = generate(google, WeightValues::Codes)?;
+    let rounded = generate(&exact, WeightValues::Bf16)?;
+    let codes = generate(packed, WeightValues::Codes)?;
+    println!("greedy tokens of the source:        {}", ids(&source));
+    println!("of packed words, f32 steps, bf16:   {}", ids(&rounded));
+    println!("of packed words, f16 steps, exact:  {}", ids(&codes));
+    let (exact, near) = (distance(&source, &rounded)?, distance(&source, &codes)?);
+    println!(
+        "largest difference of {} logits from the source's: {exact:e} with products rounded to \
+         bf16,\nwhich are Google's values; {near:e} with code times step, unrounded.",
+        source.logits.as_ref().map_or(0, Vec::len)
+    );
+    ensure!(source.tokens == rounded.tokens, "the packed weights gave other tokens");
+    Ok(())
+}
+
+fn generate(folder: &Path, weights: WeightValues) -> Result<Generation> {
+    let checkpoint = Checkpoint::open_folder(folder)?;
+    let model = Model::load(&checkpoint, &LoadOptions { weights }, &mut |_| {})?;
+    let mut engine = Engine::new(model, EngineOptions::default())?;
+    let request = Request {
+        prompt: (0..PROMPT_TOKENS).map(|i| if i == 0 { 2 } else { 107 + 7 * i }).collect(),
+        max_tokens: Some(NEW_TOKENS),
+        stop_ids: Vec::new(),
+        ignore_eos: true,
+        sampling: Sampling::GREEDY,
+        logits: true,
+    };
+    Ok(engine.generate(&request, &mut |_| ControlFlow::Continue(()))?)
+}
+
+/// Largest absolute difference of the logits at the prompt's positions, which see the same tokens.
+fn distance(one: &Generation, other: &Generation) -> Result<f32> {
+    let (Some(a), Some(b)) = (&one.logits, &other.logits) else {
+        bail!("no logits were kept");
+    };
+    let vocabulary = a.len() / (one.prompt_tokens + one.tokens.len() - 1);
+    let prompt = one.prompt_tokens * vocabulary;
+    let pairs = a[..prompt].iter().zip(&b[..prompt]);
+    Ok(pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
+}
+
+fn ids(generation: &Generation) -> String {
+    let ids: Vec<String> = generation.tokens.iter().take(12).map(u32::to_string).collect();
+    format!("{} …", ids.join(" "))
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+fn heading(number: usize, text: &str) {
+    println!("\n{number}. {text}\n");
+}
