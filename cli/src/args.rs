@@ -123,16 +123,16 @@ pub struct RunArguments {
     #[arg(long)]
     pub max_tokens: Option<usize>,
     /// 0: always the likeliest token. Default: the checkpoint's generation_config.json.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
     /// Sample among the K likeliest tokens; 0: all.
     #[arg(long)]
     pub top_k: Option<usize>,
     /// Sample among the likeliest tokens that together reach this probability.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub top_p: Option<f64>,
     /// Leave out tokens less likely than this share of the likeliest one.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub min_p: Option<f64>,
     /// Seed of the sampler. Default: a new one each time, named on stderr.
     #[arg(long)]

@@ -8,7 +8,7 @@
 mod convert;
 mod error;
 mod options;
-pub mod pack;
+mod pack;
 mod plan;
 mod progress;
 pub mod recover;

@@ -4,13 +4,30 @@ use serde_json::{Map, Value, json};
 use w4pack_format::config::Config;
 use w4pack_format::names::NameLayout;
 
+/// Top-level keys of a multimodal configuration that a text model has no use for.
+const OF_TOWERS: [&str; 12] = [
+    "text_config",
+    "vision_config",
+    "audio_config",
+    "image_token_id",
+    "audio_token_id",
+    "video_token_id",
+    "boi_token_id",
+    "eoi_token_id",
+    "boa_token_id",
+    "eoa_token_id",
+    "eoa_token_index",
+    "vision_soft_tokens_per_image",
+];
+
 /// The largest f16 number.
 const F16_MAX: f32 = 65504.0;
 
 /// The configuration of the `emb4` output.
 ///
 /// Of a multimodal source the text fields move to the top level, in their order, behind
-/// `architectures`; `eos_token_id` is the top level's where it has one (Google's list of stop ids).
+/// `architectures`; then follow the top level's own keys but for those of the towers. A key of both
+/// keeps the text model's value, only `eos_token_id` the top level's (Google's list of stop ids).
 /// Of a text-only source every key stays where it is. In both `tie_word_embeddings` is true and
 /// `quantization_config` comes last.
 ///
@@ -34,8 +51,11 @@ fn lifted(raw: &Value) -> Map<String, Value> {
     if let Some(text) = raw.get("text_config").and_then(Value::as_object) {
         fields.extend(text.clone());
     }
-    if let Some(ids) = raw.get("eos_token_id") {
-        fields.insert("eos_token_id".into(), ids.clone());
+    for (key, value) in raw.as_object().into_iter().flatten() {
+        let of_towers = OF_TOWERS.contains(&key.as_str());
+        if key == "eos_token_id" || !(of_towers || fields.contains_key(key)) {
+            fields.insert(key.clone(), value.clone());
+        }
     }
     fields
 }

@@ -21,11 +21,6 @@ pub struct Module {
 }
 
 impl Module {
-    /// Groups of the whole matrix, numbered row by row.
-    pub fn groups(&self) -> u64 {
-        self.rows as u64 * self.groups_in_row()
-    }
-
     /// Groups of one row.
     pub fn groups_in_row(&self) -> u64 {
         (self.columns / GROUP) as u64

@@ -87,11 +87,6 @@ impl PackWriter {
         Ok((writer, sidecar))
     }
 
-    /// What is being written.
-    pub fn contents(&self) -> &Contents {
-        &self.contents
-    }
-
     /// Writes groups of a module from `first` on: their packed words (16 bytes each) and their
     /// steps, both as they lie in the file.
     pub fn write_groups(
@@ -105,23 +100,6 @@ impl PackWriter {
         let scale_bytes = self.contents.modules[module].scale_dtype.bytes() as u64;
         self.write_at(place.words + first * PACKED_BYTES as u64, words)?;
         self.write_at(place.scales + first * scale_bytes, scales)
-    }
-
-    /// Writes groups of a module from `first` on, given as codes (each in -8..=7) and steps (each a
-    /// nonzero finite number of the module's scale dtype; others are rounded to it).
-    pub fn write_codes(
-        &self,
-        module: usize,
-        first: u64,
-        codes: &[[i8; GROUP]],
-        steps: &[f32],
-    ) -> Result<(), ConvertError> {
-        let words: Vec<u8> = codes.iter().flat_map(|codes| words_to_bytes(&pack(codes))).collect();
-        let mut scales = Vec::new();
-        for &step in steps {
-            self.contents.modules[module].scale_dtype.write(step, &mut scales);
-        }
-        self.write_groups(module, first, &words, &scales)
     }
 
     /// Writes bytes of a copied tensor from its byte `first` on.

@@ -3,14 +3,12 @@
 //! `W4PACK_PYTHON` names a Python with oracle/requirements.txt installed; without it the tests say
 //! so and pass.
 
-mod support;
-
+use crate::support::*;
 use half::bf16;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::*;
 
 const TOKENS: &str = "2,120,130,140,150,160,170,180,190,200,210,220,230,240,250,260";
 

@@ -1,7 +1,5 @@
 //! Running the command, and reading what it wrote.
 
-#![allow(dead_code)] // Each test file uses its part.
-
 #[path = "../../../testing/conformance.rs"]
 mod conformance;
 

@@ -1,10 +1,8 @@
 //! Bad input from the command line: an exit code, one clear message, nothing lost.
 
-mod support;
-
+use crate::support::*;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::*;
 
 /// A small source and its conversion.
 fn pair(folder: &Path) -> (PathBuf, PathBuf) {

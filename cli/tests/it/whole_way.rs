@@ -1,10 +1,8 @@
 //! Convert, verify and run from the command line, on checkpoints this project did not make.
 
-mod support;
-
+use crate::support::*;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use support::*;
 
 /// Both reference models in both layouts; `None` where the sets are not at hand.
 fn reference_sources() -> Option<Vec<(&'static str, PathBuf)>> {

@@ -1,0 +1,6 @@
+//! The command as a user has it: the binary, its files and its words.
+
+mod official_loader;
+mod refusals;
+mod support;
+mod whole_way;
