@@ -74,17 +74,3 @@ pub fn comma_separated(ids: &Value) -> String {
     let ids = ids.as_array().unwrap().iter().map(|id| id.to_string());
     ids.collect::<Vec<_>>().join(",")
 }
-
-/// Copies a folder with its subfolders, writable.
-pub fn copy_folder(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else {
-            std::fs::write(&target, std::fs::read(entry.path()).unwrap()).unwrap();
-        }
-    }
-}

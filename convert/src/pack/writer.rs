@@ -9,7 +9,7 @@ use w4pack_format::checkpoint::SINGLE_FILE;
 use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::digest::{Hasher, sha256};
 use w4pack_format::exact::EXACT_FILE;
-use w4pack_format::group::{GROUP, PACKED_BYTES, pack, words_to_bytes};
+use w4pack_format::group::PACKED_BYTES;
 use w4pack_format::manifest::{FileRecord, MANIFEST_FILE, Manifest, Options, SCHEMA, SourceRecord};
 
 use super::contents::{Contents, Places};
