@@ -12,7 +12,7 @@ impl Bytes {
         let target =
             if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
-        let template = "{msg:>10} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left";
+        let template = "{msg:>10} {wide_bar} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta} left";
         let style = ProgressStyle::with_template(template).expect("the template is well formed");
         bar.set_style(style);
         bar.set_message(verb);

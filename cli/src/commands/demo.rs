@@ -81,7 +81,7 @@ fn check(packed: &Path, google: &Path) -> Result<Report> {
 fn prove(packed: &Path, google: &Path) -> Result<()> {
     heading(3, "Prove it, with arithmetic that shares nothing with the converter");
     let report = check(packed, google)?;
-    print!("{report}");
+    println!("{report}");
     ensure!(report.verdict == Verdict::Proved, "the conversion was not proved");
     Ok(())
 }

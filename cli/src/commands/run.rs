@@ -137,9 +137,7 @@ impl Text {
             .map_err(|_| Usage::new("`chat_template.jinja` is not UTF-8"))?;
         let named = tokenizer.named_tokens();
         let template = ChatTemplate::load(file.as_deref(), settings.as_deref(), named)?;
-        for warning in template.iter().flat_map(ChatTemplate::warnings) {
-            warn(&warning.to_string());
-        }
+        // The template's warnings concern conversations with tools; here is one question.
         Ok(Text { tokenizer: Some(Arc::new(tokenizer)), template })
     }
 

@@ -24,7 +24,7 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{report}");
+        println!("{report}");
     }
     Ok(ExitCode::from(report.exit_code()))
 }
