@@ -1,6 +1,9 @@
 //! The tiny checkpoints' `chat.json`: rendered prompts, parsed answers and encoded texts from
 //! transformers.
 
+#[path = "../../../testing/conformance.rs"]
+mod conformance_path;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -10,11 +13,7 @@ use w4pack_runtime::chat::{
 
 /// The folder of reference data, or `None` after saying that the test is skipped.
 pub fn reference_folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("W4PACK_CONFORMANCE").map(PathBuf::from);
-    if folder.is_none() {
-        eprintln!("skipped: W4PACK_CONFORMANCE is not set (the folder of conformance/ and data/)");
-    }
-    folder
+    conformance_path::conformance("")
 }
 
 /// A file that must be there once the folder is named.

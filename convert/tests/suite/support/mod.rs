@@ -4,6 +4,9 @@ pub mod oracle;
 pub mod restore;
 pub mod small;
 
+#[path = "../../../../testing/conformance.rs"]
+mod conformance_path;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,19 +16,9 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::FolderSource;
 
-/// A reference set below W4PACK_CONFORMANCE; `None`, with a line that says so, if that is not set.
+/// A reference set; `None`, with a line that says so, if the sets are not at hand.
 pub fn reference(name: &str) -> Option<PathBuf> {
-    match std::env::var_os("W4PACK_CONFORMANCE") {
-        Some(root) => {
-            let path = Path::new(&root).join("conformance").join(name);
-            assert!(path.exists(), "W4PACK_CONFORMANCE is set, but {} is missing", path.display());
-            Some(path)
-        }
-        None => {
-            eprintln!("skipped: W4PACK_CONFORMANCE is not set (the test needs conformance/{name})");
-            None
-        }
-    }
+    conformance_path::conformance(&format!("conformance/{name}"))
 }
 
 /// Steps in `scale_dtype`, two threads, nothing off the grid.

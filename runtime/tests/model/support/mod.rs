@@ -3,6 +3,9 @@
 pub mod checkpoint;
 pub mod random;
 
+#[path = "../../../../testing/conformance.rs"]
+mod conformance_path;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,13 +19,7 @@ use w4pack_runtime::{Arithmetic, Cache, LoadOptions, Model, Number, Result, Want
 
 /// The folder of reference sets, or `None` with a word on why the test is skipped.
 pub fn conformance() -> Option<PathBuf> {
-    let folder = std::env::var_os("W4PACK_CONFORMANCE").map(PathBuf::from);
-    if folder.is_none() {
-        eprintln!(
-            "skipped: W4PACK_CONFORMANCE is not set (the folder that holds conformance/ and data/)"
-        );
-    }
-    Some(folder?.join("conformance"))
+    conformance_path::conformance("conformance")
 }
 
 /// The tensors of a safetensors file.
