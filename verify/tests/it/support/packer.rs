@@ -107,8 +107,16 @@ pub fn untie(parts: &mut Parts) {
 /// The text-only configuration of layout `emb4`.
 fn emb4_config(source: &Value) -> Value {
     let mut config = source.get("text_config").unwrap_or(source).clone();
-    if let Some(ids) = source.get("eos_token_id") {
-        config["eos_token_id"] = ids.clone();
+    if source.get("text_config").is_some() {
+        let keys = source.as_object().unwrap();
+        let shared =
+            |key: &str| ["token_id", "_config", "token_index"].iter().any(|end| key.ends_with(end));
+        for (key, value) in keys {
+            let of_towers = shared(key) || key == "vision_soft_tokens_per_image";
+            if key == "eos_token_id" || !(of_towers || config.get(key).is_some()) {
+                config[key] = value.clone();
+            }
+        }
     }
     config["architectures"] = json!(["Gemma4ForCausalLM"]);
     config["model_type"] = "gemma4_text".into();
