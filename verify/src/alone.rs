@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use w4pack_format::Result;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::config::Config;
+use w4pack_format::config::{CONFIG_FILE, Config};
 use w4pack_format::dtype::Dtype;
 use w4pack_format::exact::EXACT_FILE;
 use w4pack_format::names::{TextTensor, is_tower, text_tensors};
@@ -86,7 +86,7 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
     findings.faults.extend(companions::strangers(&result));
     if config.tie_word_embeddings == facts.has_head {
         let detail = "tie_word_embeddings does not fit the presence of lm_head tensors";
-        findings.faults.push(Fault::of_file(FaultClass::Tie, "config.json", detail));
+        findings.faults.push(Fault::of_file(FaultClass::Tie, CONFIG_FILE, detail));
     }
     match Sidecar::open(result.source()) {
         None => {}
@@ -100,7 +100,16 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
                 .extend(modules.iter().filter_map(|module| sidecar.module(module).err()));
         }
     }
-    if let Some(manifest) = manifest::open(&**result.source(), &mut findings)? {
+    let manifest = manifest::open(&**result.source(), &mut findings)?;
+    let may_keep = manifest.as_ref().is_some_and(|manifest| manifest.options.allow_off_grid);
+    for mixture in config::mixtures(&facts) {
+        if may_keep {
+            findings.note(mixture);
+        } else {
+            findings.faults.push(Fault::of_file(FaultClass::Config, CONFIG_FILE, mixture));
+        }
+    }
+    if let Some(manifest) = manifest {
         manifest::check_result(&manifest, &**result.source(), &facts, progress, &mut findings)?;
     }
     report.verdict =

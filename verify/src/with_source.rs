@@ -45,6 +45,8 @@ pub fn verify(
     note_narrow_shapes(pairing.narrow_shapes, &mut findings);
     let facts = facts(&pairing, &result);
     config::check(&**source.source(), &**result.source(), &facts, &mut findings);
+    // Kept matrices are the maker's choice; that vLLM does not take them is worth a word.
+    findings.notes.extend(config::mixtures(&facts));
     headers::check(&result, &mut findings)?;
     companions::check(&source, &result, &mut findings)?;
 

@@ -4,6 +4,7 @@
 //! at `quantization_config`, which [`layouts`] computes; [`facts`] is what both hold it against.
 
 mod facts;
+mod fused;
 mod head_sizes;
 mod keys;
 mod layouts;
@@ -21,6 +22,7 @@ use crate::ledger::{Class, Side};
 use crate::report::{Fault, FaultClass, class_of};
 use crate::spelling::{LONGEST_SPACE, white_space};
 pub use facts::{Facts, Module};
+pub use fused::mixtures;
 pub use layouts::Layout;
 
 /// What a check of the configuration says about one key.

@@ -104,6 +104,18 @@ pub fn untie(parts: &mut Parts) {
     });
 }
 
+/// Keeps a module in bf16, as `--allow-off-grid` does; its entry in `ignore` is the caller's.
+pub fn keep(parts: &mut Parts, module: &str, source: &Tensors) {
+    for suffix in ["weight_packed", "weight_scale", "weight_shape"] {
+        parts.tensors.remove(&format!("{module}.{suffix}")).unwrap();
+    }
+    let values = &source[&format!("{}.weight", module.replace("model.", "model.language_model."))];
+    parts.tensors.insert(format!("{module}.weight"), values.clone());
+    let mut sidecar = super::tensors::parse(&parts.files[EXACT_FILE]);
+    sidecar.retain(|name, _| !name.starts_with(&format!("{module}|")));
+    parts.files.insert(EXACT_FILE.into(), to_bytes(&sidecar));
+}
+
 /// The text-only configuration of layout `emb4`.
 fn emb4_config(source: &Value) -> Value {
     let mut config = source.get("text_config").unwrap_or(source).clone();
