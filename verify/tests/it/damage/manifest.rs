@@ -68,6 +68,8 @@ fn a_manifest_that_lies_about_either_side() {
     }
 }
 
+type Edit<'a> = &'a dyn Fn(&mut Vec<Value>);
+
 /// The report of a good pack whose manifest is changed.
 fn with_edited_manifest(edit: impl Fn(&mut Value)) -> Report {
     let (mut pack, source) = good();
@@ -81,7 +83,7 @@ fn with_edited_manifest(edit: impl Fn(&mut Value)) -> Report {
 #[test]
 fn every_list_of_a_manifest_is_complete_and_names_nothing_twice() {
     for list in ["/files", "/source/files", "/source/headers", "/source/tensors"] {
-        let edits: [&dyn Fn(&mut Vec<Value>); 2] = [
+        let edits: [Edit; 2] = [
             &|list| {
                 list.pop();
             },
