@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => commands::run::run(&arguments, quiet),
         Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),
         Command::Demo(arguments) => commands::demo::run(&arguments, quiet),
+        Command::Eval(wanted) => commands::eval::run(&wanted, arguments.offline, quiet),
         Command::Completions { shell } => {
             let command = &mut Arguments::command();
             clap_complete::generate(shell, command, "w4pack", &mut std::io::stdout());

@@ -91,7 +91,7 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
+pub fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
     let weights = match weights {
         WeightsName::Codes => WeightValues::Codes,
         WeightsName::Bf16 => WeightValues::Bf16,
@@ -116,13 +116,13 @@ fn sampling(arguments: &RunArguments, defaults: &GenerationDefaults) -> Sampling
 }
 
 /// What stands between text and ids; either part may be missing from a checkpoint.
-struct Text {
-    tokenizer: Option<Arc<Tokenizer>>,
-    template: Option<ChatTemplate>,
+pub struct Text {
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    pub template: Option<ChatTemplate>,
 }
 
 impl Text {
-    fn load(source: &dyn Source, config: &Config) -> Result<Text> {
+    pub fn load(source: &dyn Source, config: &Config) -> Result<Text> {
         let optional = |path: &str| source.size(path).map(|_| source.read_file(path)).transpose();
         let Some(tokenizer) = optional("tokenizer.json")? else {
             return Ok(Text { tokenizer: None, template: None });
