@@ -67,7 +67,7 @@ pub struct ConvertArguments {
     #[arg(long)]
     pub threads: Option<usize>,
     /// Print what would become of each tensor, and stop.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub plan: bool,
     /// Print the report as one JSON object.
     #[arg(long)]
@@ -171,8 +171,13 @@ pub struct RunInput {
     #[arg(long)]
     pub prompt: Option<String>,
     /// The prompt as token ids: `2,10,11`.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = token_id)]
     pub tokens: Option<Vec<u32>>,
+}
+
+/// An id, with or without a space beside the comma.
+fn token_id(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|error| format!("`{text}` is no token id: {error}"))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

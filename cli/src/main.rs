@@ -8,6 +8,7 @@ mod commands;
 mod home;
 mod locate;
 mod message;
+mod output;
 mod progress;
 
 use args::{Arguments, Command};
@@ -25,9 +26,10 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => commands::demo::run(&arguments, quiet),
         Command::Eval(wanted) => commands::eval::run(&wanted, arguments.offline, quiet),
         Command::Completions { shell } => {
+            let mut script = Vec::new();
             let command = &mut Arguments::command();
-            clap_complete::generate(shell, command, "w4pack", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            clap_complete::generate(shell, command, "w4pack", &mut script);
+            output::print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
         }
     };
     match result {

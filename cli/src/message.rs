@@ -30,7 +30,7 @@ impl Usage {
 
 /// Something that the user should know and that stops nothing.
 pub fn warn(text: &str) {
-    eprintln!("warning: {text}");
+    eprintln!("warning: {}", visible(text));
 }
 
 /// 2 for wrong use and unreadable input, 1 for a failure on the way.
@@ -69,6 +69,18 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(kind))
 }
 
+/// Text from files reaches terminals: control characters and those that turn the direction of
+/// writing around are shown, not obeyed.
+fn visible(text: &str) -> String {
+    let steers = |c: char| {
+        (c.is_control() && c != '\n')
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars()
+        .map(|c| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() })
+        .collect()
+}
+
 /// The lines for stderr: `error:`, its causes, `hint:`.
 pub fn render(error: &anyhow::Error) -> String {
     let mut text = format!("error: {error}");
@@ -84,7 +96,7 @@ pub fn render(error: &anyhow::Error) -> String {
     if let Some(hint) = error.chain().find_map(hint_of) {
         write!(text, "\nhint: {hint}").expect("writing to a String cannot fail");
     }
-    text
+    visible(&text)
 }
 
 fn hint_of(error: &(dyn std::error::Error + 'static)) -> Option<String> {

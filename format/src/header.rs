@@ -8,8 +8,12 @@ use crate::{FormatError, HeaderFault, Result, json};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Longest header that is read: the limit of the safetensors crate. E2B's takes 0.3 MB.
-pub const HEADER_LIMIT: u64 = 100_000_000;
+/// Longest header that is read. E2B's takes 0.3 MB.
+pub const HEADER_LIMIT: u64 = 16 << 20;
+
+/// Longest name of a tensor in bytes, and its most dimensions.
+const NAME_LIMIT: usize = 1024;
+const RANK_LIMIT: usize = 8;
 
 const METADATA: &str = "__metadata__";
 
@@ -204,8 +208,16 @@ fn parse_metadata(value: &Value) -> Result<BTreeMap<String, String>, HeaderFault
 fn parse_entry(name: &str, entry: &Value) -> Result<TensorInfo, HeaderFault> {
     let tensor = || name.to_string();
     let problem = |problem: String| HeaderFault::Entry { tensor: tensor(), problem };
+    // Names reach terminals and reports: none may steer them or flood them.
+    if name.len() > NAME_LIMIT || name.chars().any(is_invisible) {
+        let shown: String = name.chars().take(60).flat_map(char::escape_debug).collect();
+        let problem = format!(
+            "its name is too long or holds control characters (at most {NAME_LIMIT} bytes)"
+        );
+        return Err(HeaderFault::Entry { tensor: shown, problem });
+    }
     let Value::Object(fields) = entry else {
-        return Err(problem(format!("its entry is {entry}, not an object")));
+        return Err(problem("its entry is not an object".into()));
     };
     for key in fields.keys() {
         if !["dtype", "shape", "data_offsets"].contains(&key.as_str()) {
@@ -221,12 +233,12 @@ fn parse_entry(name: &str, entry: &Value) -> Result<TensorInfo, HeaderFault> {
         dtype: dtype.as_str().map_or_else(|| dtype.to_string(), str::to_string),
     })?;
     let shape: Vec<usize> = numbers(field("shape")?)
-        .ok_or_else(|| problem(format!("its shape is {}", fields["shape"])))?
+        .ok_or_else(|| problem("its shape is not a short list of whole numbers".into()))?
         .into_iter()
         .map(|dimension| usize::try_from(dimension).map_err(|_| problem("shape too large".into())))
         .collect::<Result<_, _>>()?;
     let offsets = numbers(field("data_offsets")?)
-        .ok_or_else(|| problem(format!("its data_offsets are {}", fields["data_offsets"])))?;
+        .ok_or_else(|| problem("its data_offsets are not two whole numbers".into()))?;
     let [begin, end] = offsets[..] else {
         return Err(HeaderFault::OffsetCount { tensor: tensor(), count: offsets.len() });
     };
@@ -244,7 +256,13 @@ fn parse_entry(name: &str, entry: &Value) -> Result<TensorInfo, HeaderFault> {
 }
 
 fn numbers(value: &Value) -> Option<Vec<u64>> {
-    value.as_array()?.iter().map(Value::as_u64).collect()
+    let list = value.as_array().filter(|list| list.len() <= RANK_LIMIT)?;
+    list.iter().map(Value::as_u64).collect()
+}
+
+/// Control characters, and those that turn the direction of text around.
+fn is_invisible(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Sorted tensors must touch: no overlap, no hole, none before the first.

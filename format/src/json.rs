@@ -6,7 +6,12 @@
 use crate::{FormatError, Result};
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use std::cell::Cell;
 use std::fmt;
+
+/// More values than any checkpoint's JSON has (E2B's header: 20,000): a hostile file of a few MB
+/// could otherwise ask for gigabytes.
+const VALUE_LIMIT: usize = 1_000_000;
 
 /// How a duplicate key is recognised in the parser's message.
 const DUPLICATE: &str = "duplicate key `";
@@ -19,7 +24,9 @@ pub fn parse(file: &str, bytes: &[u8]) -> Result<Value> {
 /// [`parse`] without the file's name: the message alone.
 pub(crate) fn parse_text(bytes: &[u8]) -> Result<Value, String> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict.deserialize(&mut deserializer).map_err(|error| error.to_string())?;
+    let left = Cell::new(VALUE_LIMIT);
+    let strict = Strict { left: &left };
+    let value = strict.deserialize(&mut deserializer).map_err(|error| error.to_string())?;
     deserializer.end().map_err(|error| error.to_string())?;
     Ok(value)
 }
@@ -30,17 +37,25 @@ pub(crate) fn duplicate_in(message: &str) -> Option<&str> {
     Some(&rest[..rest.rfind("` at line").or_else(|| rest.rfind('`'))?])
 }
 
-struct Strict;
+/// Counts values down, and looks for keys that were there before.
+#[derive(Clone, Copy)]
+struct Strict<'a> {
+    left: &'a Cell<usize>,
+}
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let Some(left) = self.left.get().checked_sub(1) else {
+            return Err(de::Error::custom(format!("it holds more than {VALUE_LIMIT} values")));
+        };
+        self.left.set(left);
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,7 +92,7 @@ impl<'de> Visitor<'de> for Strict {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = sequence.next_element_seed(Strict)? {
+        while let Some(item) = sequence.next_element_seed(self)? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -86,7 +101,7 @@ impl<'de> Visitor<'de> for Strict {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let value = entries.next_value_seed(Strict)?;
+            let value = entries.next_value_seed(self)?;
             if map.contains_key(&key) {
                 return Err(de::Error::custom(format!("{DUPLICATE}{key}`")));
             }
@@ -104,6 +119,12 @@ mod tests {
     fn a_key_given_twice_is_named() {
         let message = parse_text(br#"{"a": {"we`ird": 1, "we`ird": 2}}"#).unwrap_err();
         assert_eq!(duplicate_in(&message), Some("we`ird"));
+    }
+
+    #[test]
+    fn a_flood_of_values_is_refused() {
+        let flood = format!("[{}0]", "0,".repeat(VALUE_LIMIT));
+        assert!(parse_text(flood.as_bytes()).unwrap_err().contains("more than 1000000 values"));
     }
 
     #[test]

@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex};
 /// The subfolder that holds what w4pack adds. Other loaders read the top level only.
 pub const W4PACK_FOLDER: &str = "w4pack";
 
+/// Deeper folders than any checkpoint has are refused.
+const DEPTH_LIMIT: usize = 8;
+
 /// A file of a source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceFile {
@@ -33,7 +36,8 @@ pub trait Source: Send + Sync {
     /// The commit that the name was resolved to, where there is one.
     fn revision(&self) -> Option<&str>;
 
-    /// The files of the top level and of `w4pack/`, sorted by path.
+    /// All files, those of subfolders too, sorted by path. Folders whose names begin with a dot are
+    /// no part of a checkpoint (`.git`, a downloader's `.cache`).
     fn files(&self) -> &[SourceFile];
 
     /// Fills `buffer` from `offset` of a file of [`Source::files`].
@@ -85,9 +89,6 @@ impl FolderSource {
         let root = folder.canonicalize().map_err(|cause| failed("resolve", cause))?;
         let mut files = Vec::new();
         list(&root, "", &mut files)?;
-        if root.join(W4PACK_FOLDER).is_dir() {
-            list(&root.join(W4PACK_FOLDER), "w4pack/", &mut files)?;
-        }
         files.sort();
         let (name, revision) = match hub_snapshot(&root) {
             Some((name, revision, _)) => (name, Some(revision)),
@@ -198,19 +199,34 @@ pub fn check_file_name(name: &str, named_in: &str) -> Result<()> {
     })
 }
 
+/// Lists `folder`, whose path below the source is `prefix` (empty or ending in `/`).
 fn list(folder: &Path, prefix: &str, files: &mut Vec<SourceFile>) -> Result<()> {
+    if prefix.matches('/').count() > DEPTH_LIMIT {
+        return Err(FormatError::UnsafePath {
+            path: prefix.into(),
+            named_in: folder.display().to_string(),
+            problem: format!("it lies more than {DEPTH_LIMIT} folders deep"),
+        });
+    }
     let failed =
         |cause| FormatError::Io { attempt: "list", path: folder.display().to_string(), cause };
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
+        let name = entry.file_name().into_string().map_err(|name| FormatError::UnsafePath {
+            path: name.to_string_lossy().into_owned(),
+            named_in: folder.display().to_string(),
+            problem: "its name is not UTF-8".into(),
+        })?;
+        // Links to folders are not entered: they can lead in circles.
+        if entry.file_type().map_err(failed)?.is_dir() {
+            if !name.starts_with('.') {
+                list(&entry.path(), &format!("{prefix}{name}/"), files)?;
+            }
+            continue;
+        }
         // Follows links: a Hub cache holds nothing else. A dangling link is no file.
         let Ok(metadata) = std::fs::metadata(entry.path()) else { continue };
         if metadata.is_file() {
-            let name = entry.file_name().into_string().map_err(|name| FormatError::UnsafePath {
-                path: name.to_string_lossy().into_owned(),
-                named_in: folder.display().to_string(),
-                problem: "its name is not UTF-8".into(),
-            })?;
             files.push(SourceFile { path: format!("{prefix}{name}"), bytes: metadata.len() });
         }
     }

@@ -158,6 +158,21 @@ fn field_case_11_a_file_cut_while_it_is_read_is_an_error() {
 }
 
 #[test]
+fn files_of_subfolders_are_seen_and_hidden_folders_are_not() {
+    let folder = sharded();
+    for path in ["w4pack/manifest.json", "original/model.safetensors", ".git/config"] {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
+    let source = FolderSource::open(folder.path()).unwrap();
+    let below: Vec<_> =
+        source.files().iter().map(|f| f.path.as_str()).filter(|p| p.contains('/')).collect();
+    assert_eq!(below, ["original/model.safetensors", "w4pack/manifest.json"]);
+    assert!(Checkpoint::open_folder(folder.path()).unwrap().strays().is_empty());
+}
+
+#[test]
 fn a_folder_without_a_checkpoint_says_what_it_holds() {
     let folder = tempfile::tempdir().unwrap();
     assert!(refusal(folder.path()).contains("neither `model.safetensors`"));

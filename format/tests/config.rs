@@ -139,12 +139,31 @@ fn models_that_differ_are_refused_by_field() {
         ("rms_norm_eps", json!(-1.0), "positive"),
         ("layer_types", json!(["round"]), "not a kind"),
         ("rope_parameters", json!({"full_attention": {"rope_type": "yarn"}}), "yarn"),
+        ("rope_parameters", json!({"rope_theta": 5.0}), "not a kind of layer"),
+        ("rope_parameters", json!([1]), "not an object"),
+        ("rope_parameters", json!({"full_attention": {"attention_factor": 2}}), "attention_factor"),
+        (
+            "rope_parameters",
+            json!({"full_attention": {"partial_rotary_factor": 2.0}}),
+            "more than the whole head",
+        ),
+        ("hidden_activation", json!(["relu"]), "gelu_pytorch_tanh"),
     ];
     for (key, value, expected) in cases {
         let mut config = e2b_text();
         config[key] = value;
         let message = refusal(&config);
         assert!(message.contains(expected) && message.contains("config.json"), "{message}");
+    }
+}
+
+#[test]
+fn a_nested_config_must_be_a_text_model_without_its_own_packing() {
+    for (key, value) in [("model_type", json!("gemma3")), ("quantization_config", json!({}))] {
+        let mut text = e2b_text();
+        text[key] = value;
+        let message = refusal(&json!({"model_type": "gemma4", "text_config": text}));
+        assert!(message.contains(&format!("`text_config.{key}`")), "{message}");
     }
 }
 

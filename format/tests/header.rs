@@ -87,6 +87,16 @@ fn field_case_10_hostile_headers_are_refused_by_name() {
         ("unknown key", with("\"shape\":[4]", "\"shape\":[4],\"x\":1"), |f| {
             matches!(f, HeaderFault::Entry { .. })
         }),
+        (
+            "control characters",
+            with("\"b\":", "\"b\\u001b[2J\":"),
+            |f| matches!(f, HeaderFault::Entry { tensor, .. } if !tensor.contains('\u{1b}')),
+        ),
+        (
+            "long shape",
+            with("[4]", &format!("[{}4]", "1,".repeat(9))),
+            |f| matches!(f, HeaderFault::Entry { problem, .. } if problem.contains("short list")),
+        ),
         ("metadata", file(r#"{"__metadata__":{"a":1}}"#, 0), |f| {
             matches!(f, HeaderFault::Metadata { .. })
         }),

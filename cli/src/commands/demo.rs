@@ -2,6 +2,7 @@
 
 use crate::args::DemoArguments;
 use crate::commands::convert::summary;
+use crate::output;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::ops::ControlFlow;
@@ -40,14 +41,14 @@ pub fn run(arguments: &DemoArguments, _quiet: bool) -> Result<ExitCode> {
     break_it(&packed, &google, folder)?;
     run_it(&packed, &google, folder)?;
     if arguments.out.is_some() {
-        println!("\nThe checkpoints are in {}.", folder.display());
+        output::line(&format!("\nThe checkpoints are in {}.", folder.display()))?;
     }
-    println!("\nAll five steps held.");
+    output::line("\nAll five steps held.")?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn make(folder: &Path) -> Result<PathBuf> {
-    heading(1, "Make a small checkpoint in Google's layout");
+    heading(1, "Make a small checkpoint in Google's layout")?;
     let out = folder.join("google");
     let report = write(&Shape::tiny(), &out, &FixtureOptions::default(), &|_, _| {})?;
     println!(
@@ -61,13 +62,13 @@ fn make(folder: &Path) -> Result<PathBuf> {
 fn pack(google: &Path, folder: &Path, scale_dtype: ScaleDtype, name: &str) -> Result<PathBuf> {
     let first = scale_dtype == ScaleDtype::F16;
     if first {
-        heading(2, "Convert it: recover every code and every step");
+        heading(2, "Convert it: recover every code and every step")?;
     }
     let out = folder.join(name);
     let options = Options { layout: Layout::Emb4, scale_dtype, allow_off_grid: false, threads: 0 };
     let report = convert(Arc::new(FolderSource::open(google)?), &out, &options, &Silent)?;
     if first {
-        print!("{}", summary(&report));
+        output::print(&summary(&report))?;
     }
     Ok(out)
 }
@@ -79,15 +80,15 @@ fn check(packed: &Path, google: &Path) -> Result<Report> {
 }
 
 fn prove(packed: &Path, google: &Path) -> Result<()> {
-    heading(3, "Prove it, with arithmetic that shares nothing with the converter");
+    heading(3, "Prove it, with arithmetic that shares nothing with the converter")?;
     let report = check(packed, google)?;
-    println!("{report}");
+    output::line(&report.to_string())?;
     ensure!(report.verdict == Verdict::Proved, "the conversion was not proved");
     Ok(())
 }
 
 fn break_it(packed: &Path, google: &Path, folder: &Path) -> Result<()> {
-    heading(4, "Break it: one of all the 4-bit codes is changed by one");
+    heading(4, "Break it: one of all the 4-bit codes is changed by one")?;
     let damaged = folder.join("damaged");
     copy_folder(packed, &damaged)?;
     let checkpoint = Checkpoint::open_folder(&damaged)?;
@@ -107,23 +108,26 @@ fn break_it(packed: &Path, google: &Path, folder: &Path) -> Result<()> {
             (Some(tensor), ..) => tensor.clone(),
             _ => fault.file.clone(),
         };
-        println!("found: {place}: {}", fault.detail);
+        output::line(&format!("found: {place}: {}", fault.detail))?;
     }
     let count = report.whole.int4_codes_disagreeing;
-    println!("{count} of {} codes disagrees: disproved, as it must be.", report.whole.elements);
+    output::line(&format!(
+        "{count} of {} codes disagrees: disproved, as it must be.",
+        report.whole.elements
+    ))?;
     ensure!(count == 1, "one code was changed, {count} were counted");
     Ok(())
 }
 
 fn run_it(packed: &Path, google: &Path, folder: &Path) -> Result<()> {
-    heading(5, "Run it: the packed words against Google's bf16");
+    heading(5, "Run it: the packed words against Google's bf16")?;
     let exact = pack(google, folder, ScaleDtype::F32, "packed-f32")?;
     let source = generate(google, WeightValues::Codes)?;
     let rounded = generate(&exact, WeightValues::Bf16)?;
     let codes = generate(packed, WeightValues::Codes)?;
-    println!("greedy tokens of the source:        {}", ids(&source));
-    println!("of packed words, f32 steps, bf16:   {}", ids(&rounded));
-    println!("of packed words, f16 steps, exact:  {}", ids(&codes));
+    output::line(&format!("greedy tokens of the source:        {}", ids(&source)))?;
+    output::line(&format!("of packed words, f32 steps, bf16:   {}", ids(&rounded)))?;
+    output::line(&format!("of packed words, f16 steps, exact:  {}", ids(&codes)))?;
     let (exact, near) = (distance(&source, &rounded)?, distance(&source, &codes)?);
     println!(
         "largest difference of {} logits from the source's: {exact:e} with products rounded to \
@@ -179,6 +183,6 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn heading(number: usize, text: &str) {
-    println!("\n{number}. {text}\n");
+fn heading(number: usize, text: &str) -> Result<()> {
+    output::line(&format!("\n{number}. {text}\n"))
 }

@@ -131,7 +131,7 @@ fn field_case_01_shared_layers_need_no_keys_and_surplus_ones_are_left_out() {
         let out = folder.path().join("packed");
         let converted = succeed(&["convert", text(source), "--out", text(&out), "--json"]);
         let left_out = stdout_json(&converted)["left_out"].to_string();
-        assert_eq!(left_out.contains("k_proj"), source == &full);
+        assert_eq!(left_out.contains("language_model"), source == &full);
         let verified = succeed(&["verify", text(&out), "--source", text(source), "--json"]);
         assert_eq!(stdout_json(&verified)["unaccounted"], 0);
         let ran = succeed(&[

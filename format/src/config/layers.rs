@@ -71,6 +71,7 @@ pub(super) fn read(
     let kinds = read_kinds(fields, count)?;
     let heads = read_heads(fields, &kinds)?;
     let rope_parameters = fields.value("rope_parameters");
+    check_rope_keys(fields, rope_parameters)?;
     let intermediate_size = fields.size("intermediate_size", Some(9216))?;
     let doubles = fields.bool("use_double_wide_mlp")?.unwrap_or(false);
     let owning = count - shared;
@@ -175,6 +176,29 @@ fn read_heads(fields: &mut Fields<'_>, kinds: &[LayerKind]) -> Result<Vec<(usize
     Ok(heads)
 }
 
+/// Every key must be one that [`read_rope`] reads: an unknown one could change the angles.
+fn check_rope_keys(fields: &Fields<'_>, parameters: Option<&Value>) -> Result<()> {
+    let fail = |key: &str, problem: String| Err(fields.fail(key, problem));
+    let Some(parameters) = parameters else { return Ok(()) };
+    let Some(kinds) = parameters.as_object() else {
+        return fail("rope_parameters", format!("{parameters} is not an object"));
+    };
+    for (kind, given) in kinds {
+        let path = format!("rope_parameters.{kind}");
+        if ![LayerKind::Sliding.name(), LayerKind::Full.name()].contains(&kind.as_str()) {
+            return fail(&path, "it is not a kind of layer".into());
+        }
+        let Some(given) = given.as_object() else {
+            return fail(&path, format!("{given} is not an object"));
+        };
+        let known = ["rope_type", "rope_theta", "partial_rotary_factor", "factor"];
+        if let Some(key) = given.keys().find(|key| !known.contains(&key.as_str())) {
+            return fail(&format!("{path}.{key}"), "w4pack does not know this setting".into());
+        }
+    }
+    Ok(())
+}
+
 fn read_rope(
     fields: &Fields<'_>,
     parameters: Option<&Value>,
@@ -211,6 +235,10 @@ fn read_rope(
         }
         "proportional" => {
             let share = number("partial_rotary_factor", 0.25)?;
+            if share > 1.0 {
+                let problem = format!("{share} is more than the whole head");
+                return Err(fields.fail(&path("partial_rotary_factor"), problem));
+            }
             ((share * pairs as f64).floor() as usize).min(pairs)
         }
         other => {

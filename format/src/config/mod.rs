@@ -113,6 +113,18 @@ impl Config {
                 })?;
                 let mut inner = Fields::new(file, "text_config.", nested)?;
                 let text = TextConfig::read(&mut inner)?;
+                if inner.value("quantization_config").is_some() {
+                    let problem = "it belongs to the top level; loaders look for it there".into();
+                    return Err(inner.fail("quantization_config", problem));
+                }
+                match inner.value("model_type") {
+                    None => {}
+                    Some(Value::String(kind)) if kind == "gemma4_text" => {}
+                    Some(other) => {
+                        let problem = format!("{other}, but w4pack reads \"gemma4_text\"");
+                        return Err(inner.fail("model_type", problem));
+                    }
+                }
                 let tie = inner.bool("tie_word_embeddings")?;
                 let eos = inner.ids("eos_token_id")?;
                 (text, tie, eos, inner.unread())
@@ -176,10 +188,11 @@ fn refuse_other_models(fields: &mut Fields<'_>) -> Result<()> {
             return Err(fields.fail(key, format!("true: {reason}")));
         }
     }
-    match fields.value("hidden_activation").and_then(Value::as_str) {
-        None | Some("gelu_pytorch_tanh") => {}
+    match fields.value("hidden_activation") {
+        None => {}
+        Some(Value::String(name)) if name == "gelu_pytorch_tanh" => {}
         Some(other) => {
-            let problem = format!("\"{other}\", but w4pack computes \"gelu_pytorch_tanh\"");
+            let problem = format!("{other}, but w4pack computes \"gelu_pytorch_tanh\"");
             return Err(fields.fail("hidden_activation", problem));
         }
     }
