@@ -75,3 +75,22 @@ fn a_local_run_is_resumed_and_repeated_byte_for_byte() {
     let records = run(&questions, &small, &options, &mut |_| {}).unwrap();
     assert!(records.iter().all(|record| !record.correct && record.error.is_some()));
 }
+
+/// The small trained model answers: what it was taught, at every depth, from the prompt's text to
+/// the verdict.
+#[test]
+fn the_trained_model_recalls() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/trained");
+    let local = answerer(&model, None);
+    let questions = questions(&RecallOptions {
+        wording: Wording::Trained,
+        lengths: vec![250],
+        depths: vec![0, 50, 100],
+        seeds: vec![0, 1],
+    });
+    let records = run(&questions.unwrap(), &local, &options("recall", None), &mut |_| {}).unwrap();
+    for record in records {
+        assert!(record.correct, "{record:?}");
+        assert_eq!(record.answer.unwrap().finish_reason.as_deref(), Some("stop"));
+    }
+}
