@@ -184,7 +184,11 @@ impl Text {
                 .hint("give --raw to send the text as it is")
         })?;
         let messages = [json!({"role": "user", "content": text})];
-        let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+        let request = RenderRequest {
+            messages: &messages,
+            add_generation_prompt: true,
+            ..RenderRequest::default()
+        };
         Ok(tokenizer.encode_prompt(&template.render(&request)?)?)
     }
 }
