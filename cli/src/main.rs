@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => commands::run::run(&arguments, quiet),
         Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),
         Command::Demo(arguments) => commands::demo::run(&arguments, quiet),
+        Command::Eval(wanted) => commands::eval::run(&wanted, arguments.offline, quiet),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             let command = &mut Arguments::command();

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 use w4pack_convert::ConvertError;
+use w4pack_eval::EvalError;
 use w4pack_fixtures::FixtureError;
 use w4pack_format::FormatError;
 use w4pack_runtime::RuntimeError;
@@ -47,10 +48,15 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
             use FixtureError::*;
             !matches!(error, NoRoom { .. } | Io { .. } | Threads { .. })
         };
+        let eval = |error: &EvalError| {
+            use EvalError::*;
+            !matches!(error, Io { action: "write" | "lock", .. } | NoAnswer { .. } | Busy { .. })
+        };
         cause.is::<Usage>()
             || cause.is::<FormatError>()
             || cause.is::<ChatError>()
             || cause.downcast_ref().is_some_and(convert)
+            || cause.downcast_ref().is_some_and(eval)
             || cause.downcast_ref().is_some_and(runtime)
             || cause.downcast_ref().is_some_and(fixture)
     };
@@ -101,5 +107,6 @@ fn hint_of(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let convert = || error.downcast_ref::<ConvertError>().and_then(ConvertError::hint);
     let runtime = || error.downcast_ref::<RuntimeError>().and_then(RuntimeError::hint);
     let fixture = || error.downcast_ref::<FixtureError>().and_then(FixtureError::hint);
-    format.or_else(convert).or_else(runtime).or_else(fixture)
+    let eval = || error.downcast_ref::<EvalError>().and_then(EvalError::hint);
+    format.or_else(convert).or_else(eval).or_else(runtime).or_else(fixture)
 }

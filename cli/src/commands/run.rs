@@ -96,7 +96,7 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
+pub fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
     let weights = match weights {
         WeightsName::Codes => WeightValues::Codes,
         WeightsName::Bf16 => WeightValues::Bf16,
@@ -142,13 +142,13 @@ fn sampling(arguments: &RunArguments, defaults: &GenerationDefaults) -> Sampling
 }
 
 /// What stands between text and ids; either part may be missing from a checkpoint.
-struct Text {
-    tokenizer: Option<Arc<Tokenizer>>,
-    template: Option<ChatTemplate>,
+pub struct Text {
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    pub template: Option<ChatTemplate>,
 }
 
 impl Text {
-    fn load(source: &dyn Source, config: &Config) -> Result<Text> {
+    pub fn load(source: &dyn Source, config: &Config) -> Result<Text> {
         let optional = |path: &str| source.size(path).map(|_| source.read_file(path)).transpose();
         let Some(tokenizer) = optional("tokenizer.json")? else {
             return Ok(Text { tokenizer: None, template: None });
@@ -184,7 +184,11 @@ impl Text {
                 .hint("give --raw to send the text as it is")
         })?;
         let messages = [json!({"role": "user", "content": text})];
-        let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+        let request = RenderRequest {
+            messages: &messages,
+            add_generation_prompt: true,
+            ..RenderRequest::default()
+        };
         Ok(tokenizer.encode_prompt(&template.render(&request)?)?)
     }
 }
