@@ -45,8 +45,8 @@ impl Chat {
     /// An answer as a person reads it; a call as `name {arguments}`.
     pub fn read(&self, question: &Question, ids: &[u32]) -> Result<String> {
         let text = self.tokenizer.decode(ids, SpecialTokens::Show)?;
-        let Output { content, tool_calls, .. } = parse_output(&question.prompt, &text);
-        let calls = tool_calls.iter().map(|call| format!("{} {}", call.name, call.arguments));
+        let Output { content, calls, .. } = parse_output(&question.prompt, &text);
+        let calls = calls.iter().map(|call| format!("{} {}", call.name, call.arguments));
         let parts: Vec<String> = content.into_iter().chain(calls).collect();
         Ok(parts.join("\n"))
     }
@@ -86,7 +86,12 @@ impl Chat {
     ) -> Result<Question> {
         let content = context.map_or(text.to_string(), |context| format!("{context}\n{text}"));
         let messages = [json!({"role": "user", "content": content})];
-        let request = RenderRequest { messages: &messages, tools, ..RenderRequest::default() };
+        let request = RenderRequest {
+            messages: &messages,
+            tools,
+            add_generation_prompt: true,
+            ..RenderRequest::default()
+        };
         let prompt = self.template.render(&request)?;
         let ids = self.tokenizer.encode_prompt(&prompt)?;
         let shown = match context {
