@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use w4pack_format::Result;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::config::Config;
+use w4pack_format::config::{CONFIG_FILE, Config};
 use w4pack_format::dtype::Dtype;
-use w4pack_format::names::{Role, TextTensor, is_tower, text_tensors};
-use w4pack_format::quantization::ModuleClass;
+use w4pack_format::exact::EXACT_FILE;
+use w4pack_format::names::{TextTensor, is_tower, text_tensors};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::Source;
 
-use crate::config::{self, Facts};
+use crate::config::{self, Facts, Module};
 use crate::findings::Findings;
 use crate::ledger::total_bytes;
-use crate::manifest;
-use crate::pair::{layout_of, parts_of};
+use crate::pair::{layout_of, note_narrow_shapes, parts_of};
 use crate::progress::Progress;
 use crate::ranges::Range;
 use crate::report::{Fault, FaultClass, Report, Verdict};
 use crate::sidecar::Sidecar;
+use crate::{companions, headers, manifest};
 
 /// Checks a result against its own configuration and manifest.
 pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Report> {
@@ -30,15 +30,17 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
     let mut facts = Facts {
         layout,
         modules: Vec::new(),
-        tables_packed: [false; 2],
         has_head: result.names().any(|name| name.starts_with("lm_head.")),
         head_packed: result.tensor("lm_head.weight_packed").is_some(),
-        all_scales_bf16: true,
+        towers: result.names().any(is_tower),
+        scale_dtypes: Vec::new(),
+        ours: config::is_ours(&**result.source()),
     };
     let mut report = Report { bytes: total_bytes(&**result.source()), ..Report::default() };
     progress.begin("checking", report.bytes);
     let mut known = Vec::new();
     let mut packed = Vec::new();
+    let mut narrow_shapes = 0;
     for tensor in text_tensors(&config.text) {
         let module = layout.full_name(tensor.module());
         let parts = parts_of(&result, &module);
@@ -46,23 +48,21 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
         if !tensor.is_matrix() || !parts.any() {
             check_dense(&result, &tensor, layout.full_name(&tensor.name), &mut findings);
             if tensor.is_matrix() {
-                facts.modules.push((module, class_of_role(tensor.role), false));
+                facts.modules.push(Module { name: module, role: tensor.role, packed: false });
             }
             continue;
         }
         known.extend(
             ["weight_packed", "weight_scale", "weight_shape"].map(|s| format!("{module}.{s}")),
         );
-        match tensor.role {
-            Role::EmbedTokens => facts.tables_packed[0] = true,
-            Role::EmbedTokensPerLayer => facts.tables_packed[1] = true,
-            Role::Linear | Role::Vector => {}
-        }
-        facts.modules.push((module.clone(), class_of_role(tensor.role), true));
+        facts.modules.push(Module { name: module.clone(), role: tensor.role, packed: true });
+        narrow_shapes += usize::from(parts.has_narrow_shape());
         let [rows, columns] = tensor.shape[..] else { continue };
         match parts.check(&result, &module, [rows, columns]) {
             Ok(dtype) => {
-                facts.all_scales_bf16 &= dtype == ScaleDtype::BF16;
+                if !facts.scale_dtypes.contains(&dtype) {
+                    facts.scale_dtypes.push(dtype);
+                }
                 check_scales(&result, &module, dtype, columns / 32, progress, &mut findings)?;
                 packed.push(module);
             }
@@ -80,26 +80,37 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
         }
     }
     report.tied_copies_identical = check_head(&result, &facts, progress, &mut findings)?;
-    if let Ok(object) = config::read(&**result.source()) {
-        config::enter(config::check_scheme(&object, &facts), &mut findings);
-    }
+    note_narrow_shapes(narrow_shapes, &mut findings);
+    config::check_alone(&**result.source(), &facts, &mut findings);
+    headers::check(&result, &mut findings)?;
+    findings.faults.extend(companions::strangers(&result));
     if config.tie_word_embeddings == facts.has_head {
         let detail = "tie_word_embeddings does not fit the presence of lm_head tensors";
-        findings.faults.push(Fault::of_file(FaultClass::Tie, "config.json", detail));
+        findings.faults.push(Fault::of_file(FaultClass::Tie, CONFIG_FILE, detail));
     }
     match Sidecar::open(result.source()) {
         None => {}
         Some(Err(fault)) => findings.faults.push(fault),
         Some(Ok(sidecar)) => {
             let modules: Vec<&str> = packed.iter().map(String::as_str).collect();
+            headers::check_header(EXACT_FILE, sidecar.header(), &mut findings);
             findings.faults.extend(sidecar.strangers(&modules));
             findings
                 .faults
                 .extend(modules.iter().filter_map(|module| sidecar.module(module).err()));
         }
     }
-    if let Some(manifest) = manifest::open(&**result.source(), &mut findings)? {
-        manifest::check_files(&manifest, &**result.source(), progress, &mut findings)?;
+    let manifest = manifest::open(&**result.source(), &mut findings)?;
+    let may_keep = manifest.as_ref().is_some_and(|manifest| manifest.options.allow_off_grid);
+    for mixture in config::mixtures(&facts) {
+        if may_keep {
+            findings.note(mixture);
+        } else {
+            findings.faults.push(Fault::of_file(FaultClass::Config, CONFIG_FILE, mixture));
+        }
+    }
+    if let Some(manifest) = manifest {
+        manifest::check_result(&manifest, &**result.source(), &facts, progress, &mut findings)?;
     }
     report.verdict =
         if findings.faults.is_empty() { Verdict::SelfConsistent } else { Verdict::Disproved };
@@ -107,13 +118,6 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
     report.faults = findings.faults;
     report.notes = findings.notes;
     Ok(report)
-}
-
-fn class_of_role(role: Role) -> ModuleClass {
-    match role {
-        Role::EmbedTokens | Role::EmbedTokensPerLayer => ModuleClass::Embedding,
-        Role::Linear | Role::Vector => ModuleClass::Linear,
-    }
 }
 
 fn check_dense(result: &Checkpoint, tensor: &TextTensor, name: String, findings: &mut Findings) {

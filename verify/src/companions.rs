@@ -20,8 +20,10 @@ pub fn check(source: &Checkpoint, result: &Checkpoint, findings: &mut Findings) 
             continue;
         }
         let theirs = Range::of_file(&**source.source(), &path);
-        let ours = result_files.contains(&path).then(|| Range::of_file(&**result.source(), &path));
-        if let Some(ours) = ours.filter(|_| !is_own(&path)) {
+        // What is w4pack's own, or weights beside the checkpoint, is nobody's copy.
+        let comparable = result_files.contains(&path) && !is_own(&path) && !is_weights(&path);
+        let ours = comparable.then(|| Range::of_file(&**result.source(), &path));
+        if let Some(ours) = ours {
             if ours.bytes == theirs.bytes {
                 let comparison = ours.compare(&theirs, &())?;
                 if comparison.differences.bytes == 0 {
@@ -48,7 +50,7 @@ pub fn check(source: &Checkpoint, result: &Checkpoint, findings: &mut Findings) 
         let (bytes, sha256) = (theirs.bytes, theirs.sha256(&())?);
         findings.left_out.push(Item { file: path, tensor: None, bytes, sha256 });
     }
-    check_extra(findings);
+    check_extra(result, findings);
     Ok(())
 }
 
@@ -72,22 +74,52 @@ fn check_index(source: &Checkpoint, result: &Checkpoint, findings: &mut Findings
             findings.ledger.claim_file(side, INDEX_FILE, Class::Index);
         }
     }
-    if let Some((stated, sum)) = result.index_total_size().filter(|(stated, sum)| stated != sum) {
-        let detail = format!("its total_size is {stated}, the tensors have {sum} bytes");
-        findings.faults.push(Fault::of_file(FaultClass::Index, INDEX_FILE, detail));
-    }
 }
 
-/// Files of the result that the source does not have.
-fn check_extra(findings: &mut Findings) {
+/// Files of the result that the source does not have, in whatever folder.
+fn check_extra(result: &Checkpoint, findings: &mut Findings) {
     for path in findings.ledger.open_files(Side::Result) {
-        if is_documentation(&path) {
+        if path == CONFIG_FILE || is_own(&path) {
+            continue;
+        }
+        if is_weights(&path) {
+            findings.faults.push(stray_weights(&path));
+        } else if is_documentation(&path) {
             findings.ledger.claim_file(Side::Result, &path, Class::Card);
-        } else if path != CONFIG_FILE && !is_own(&path) && !path.ends_with(".safetensors") {
+            let bytes = result.source().size(&path).unwrap_or(0);
+            findings.note(format!(
+                "`{path}` ({bytes} bytes) is the result's own documentation: no loader reads it, \
+                 and nothing vouches for it"
+            ));
+        } else {
             let detail = "the source has no such file, and no layout adds one";
             findings.faults.push(Fault::of_file(FaultClass::CompanionFile, &path, detail));
         }
     }
+}
+
+/// Faults of a result's files that are seen without a source: weights beside the checkpoint, and
+/// what w4pack does not write into its own folder.
+pub fn strangers(result: &Checkpoint) -> Vec<Fault> {
+    let paths = result.source().files().iter().map(|file| file.path.as_str());
+    let others = paths
+        .filter(|path| !is_own(path) && result.shards().iter().all(|shard| shard.path != *path));
+    others
+        .filter_map(|path| {
+            if is_weights(path) {
+                return Some(stray_weights(path));
+            }
+            path.starts_with("w4pack/").then(|| {
+                let detail = "w4pack writes no such file into its folder";
+                Fault::of_file(FaultClass::CompanionFile, path, detail)
+            })
+        })
+        .collect()
+}
+
+fn stray_weights(path: &str) -> Fault {
+    let detail = "a weights file that does not belong to the checkpoint";
+    Fault::of_file(FaultClass::TensorExtra, path, detail)
 }
 
 /// What w4pack adds and other checks claim.
@@ -95,10 +127,18 @@ fn is_own(path: &str) -> bool {
     [MANIFEST_FILE, EXACT_FILE].contains(&path)
 }
 
-/// Files that people read and no loader does; a result may have its own.
-pub fn is_documentation(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name.starts_with('.') || name.ends_with(".md") || name.starts_with("LICENSE")
+fn is_weights(path: &str) -> bool {
+    path.ends_with(".safetensors")
+}
+
+/// Files of the top level that people and version control read and no loader does; a result may
+/// have its own.
+fn is_documentation(path: &str) -> bool {
+    let (stem, ending) = path.split_once('.').unwrap_or((path, ""));
+    let of_licence = ["LICENSE", "LICENCE", "NOTICE", "USE_POLICY"].contains(&stem)
+        && ["", "md", "txt"].contains(&ending);
+    let of_git = [".gitattributes", ".gitignore"].contains(&path);
+    !path.contains('/') && (path.ends_with(".md") || of_licence || of_git)
 }
 
 /// Files that tokenizers, templates and generation are made of: leaving one out changes answers.

@@ -1,6 +1,7 @@
 //! The account: every byte of both sides falls into exactly one class.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 use w4pack_format::checkpoint::Checkpoint;
@@ -13,6 +14,15 @@ pub enum Side {
     Source,
     /// What came out.
     Result,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Side::Source => "source",
+            Side::Result => "result",
+        })
+    }
 }
 
 /// What a byte turned out to be.
@@ -106,6 +116,12 @@ impl Ledger {
             (region.0 == side && region.2.is_none() && state.1.is_none()).then(|| region.1.clone())
         };
         self.regions.iter().filter_map(open).collect()
+    }
+
+    /// Files and tensors that no class claims: side, file, tensor and bytes of each.
+    pub fn open(&self) -> impl Iterator<Item = (Side, &str, Option<&str>, u64)> {
+        let open = self.regions.iter().filter(|(_, (_, class))| class.is_none());
+        open.map(|((side, file, tensor), (bytes, _))| (*side, &**file, tensor.as_deref(), *bytes))
     }
 
     /// Bytes by class, and those of no class.

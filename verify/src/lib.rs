@@ -6,14 +6,15 @@
 //! is used: a check that repeats the maker's computation proves nothing.
 //!
 //! Read in this order: [`arithmetic`]; `with_source` (the proof from beginning to end); `pair`
-//! (which tensor stands for which); `prove` (groups in blocks); `sidecar`; `config`; `companions`;
-//! `manifest`; `alone` (a result without its source); [`report`].
+//! (which tensor stands for which); `prove` (groups in blocks); `sidecar`; `config`; `headers`;
+//! `companions`; `manifest`; `alone` (a result without its source); [`report`].
 
 mod alone;
 pub mod arithmetic;
 mod companions;
 mod config;
 mod findings;
+mod headers;
 mod ledger;
 mod manifest;
 mod pair;
@@ -22,6 +23,7 @@ pub mod prove;
 mod ranges;
 pub mod report;
 mod sidecar;
+mod spelling;
 mod with_source;
 
 use std::sync::Arc;

@@ -5,24 +5,22 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use w4pack_format::Result;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::config::Config;
+use w4pack_format::config::{CONFIG_FILE, Config};
 use w4pack_format::exact::EXACT_FILE;
 use w4pack_format::names::Role;
-use w4pack_format::quantization::ModuleClass;
-use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::Source;
 
 use crate::arithmetic::step_rule::Votes;
-use crate::config::{self, Facts};
+use crate::config::{self, Facts, Module};
 use crate::findings::Findings;
 use crate::ledger::{Class, Side, total_bytes};
-use crate::pair::{EqualPair, Pairing, pair};
+use crate::pair::{EqualPair, Pairing, note_narrow_shapes, pair};
 use crate::progress::Progress;
 use crate::prove::prove;
 use crate::ranges::Range;
 use crate::report::{Fault, FaultClass, Item, PackedTensor, Report, Verdict};
 use crate::sidecar::Sidecar;
-use crate::{companions, manifest};
+use crate::{companions, headers, manifest};
 
 /// Holds a result against its source. Errors: a side cannot be read, or changes on the way.
 pub fn verify(
@@ -34,6 +32,9 @@ pub fn verify(
     let result = Checkpoint::open(result.clone())?;
     let source = Checkpoint::open(source.clone())?;
     let config = Config::load(&**source.source())?;
+    if let Some(fault) = packed_already(&source, &config) {
+        return Ok(Report { faults: vec![fault], notes: vec![HINT.into()], ..Report::default() });
+    }
     let mut findings = Findings::default();
     findings.ledger.enter(Side::Source, &source);
     findings.ledger.enter(Side::Result, &result);
@@ -41,7 +42,12 @@ pub fn verify(
         findings.note(format!("w4pack does not know the source's config key `{key}`"));
     }
     let pairing = pair(&source, &result, &config.text, &mut findings);
-    config::check(&**source.source(), &**result.source(), &facts(&pairing), &mut findings);
+    note_narrow_shapes(pairing.narrow_shapes, &mut findings);
+    let facts = facts(&pairing, &result);
+    config::check(&**source.source(), &**result.source(), &facts, &mut findings);
+    // Kept matrices are the maker's choice; that vLLM does not take them is worth a word.
+    findings.notes.extend(config::mixtures(&facts));
+    headers::check(&result, &mut findings)?;
     companions::check(&source, &result, &mut findings)?;
 
     // Then every byte.
@@ -57,31 +63,54 @@ pub fn verify(
     report.step_rule = votes.name();
     if let Some(manifest) = manifest::open(&**result.source(), &mut findings)? {
         progress.begin("hashing", report.bytes);
-        manifest::check_files(&manifest, &**result.source(), progress, &mut findings)?;
+        manifest::check_result(&manifest, &**result.source(), &facts, progress, &mut findings)?;
         manifest::check_source(&manifest, &source, &pairing, progress, &mut findings)?;
     }
     finish(report, findings)
 }
 
+const HINT: &str = "hint: --source names the checkpoint that was converted, in bf16";
+
+/// A source in 4 bits is a result: there is nothing to prove it against.
+fn packed_already(source: &Checkpoint, config: &Config) -> Option<Fault> {
+    let detail = "the source is packed already";
+    let packed = source.names().find(|name| name.ends_with(".weight_packed"));
+    if let Some(found) = packed.and_then(|name| source.tensor(name)) {
+        let (file, name) = (&found.shard.path, &found.info.name);
+        return Some(Fault::of_tensor(FaultClass::TensorExtra, file, name, detail));
+    }
+    config.quantization.is_some().then(|| {
+        let detail = format!("{detail}: it has a quantization_config");
+        Fault::of_file(FaultClass::Config, CONFIG_FILE, detail)
+    })
+}
+
 /// What the paired tensors show.
-fn facts(pairing: &Pairing) -> Facts {
-    let class = |role: Role| match role {
-        Role::EmbedTokens | Role::EmbedTokensPerLayer => ModuleClass::Embedding,
-        Role::Linear | Role::Vector => ModuleClass::Linear,
-    };
-    let is_packed = |role: Role| pairing.packed.iter().any(|pair| pair.role == role);
-    let packed = pairing.packed.iter().map(|pair| (pair.module.clone(), class(pair.role), true));
-    let dense = pairing
-        .dense
-        .iter()
-        .map(|tensor| (pairing.layout.full_name(tensor.module()), class(tensor.role), false));
+fn facts(pairing: &Pairing, result: &Checkpoint) -> Facts {
+    let packed = pairing.packed.iter().map(|pair| Module {
+        name: pair.module.clone(),
+        role: pair.role,
+        packed: true,
+    });
+    let dense = pairing.dense.iter().map(|tensor| Module {
+        name: pairing.layout.full_name(tensor.module()),
+        role: tensor.role,
+        packed: false,
+    });
+    let mut scale_dtypes = Vec::new();
+    for pair in &pairing.packed {
+        if !scale_dtypes.contains(&pair.scale_dtype) {
+            scale_dtypes.push(pair.scale_dtype);
+        }
+    }
     Facts {
         layout: pairing.layout,
         modules: packed.chain(dense).collect(),
-        tables_packed: [is_packed(Role::EmbedTokens), is_packed(Role::EmbedTokensPerLayer)],
         has_head: !pairing.head.is_empty(),
         head_packed: pairing.head.iter().any(|pair| pair.result.ends_with("weight_packed")),
-        all_scales_bf16: pairing.packed.iter().all(|pair| pair.scale_dtype == ScaleDtype::BF16),
+        towers: pairing.towers,
+        scale_dtypes,
+        ours: config::is_ours(&**result.source()),
     }
 }
 
@@ -235,6 +264,7 @@ fn sidecar(pairing: &Pairing, result: &Checkpoint, findings: &mut Findings) -> O
             findings.ledger.claim_file(Side::Result, EXACT_FILE, Class::Sidecar);
             match opened {
                 Ok(sidecar) => {
+                    headers::check_header(EXACT_FILE, sidecar.header(), findings);
                     findings.faults.extend(sidecar.strangers(&modules));
                     Some(sidecar)
                 }
@@ -248,7 +278,17 @@ fn sidecar(pairing: &Pairing, result: &Checkpoint, findings: &mut Findings) -> O
 }
 
 /// Closes the account and pronounces.
-fn finish(mut report: Report, findings: Findings) -> Result<Report> {
+fn finish(mut report: Report, mut findings: Findings) -> Result<Report> {
+    if findings.faults.is_empty() {
+        // What nobody claims is a fault even where no check has a name for it.
+        findings.faults.extend(findings.ledger.open().map(|(side, file, tensor, bytes)| {
+            let detail = format!("{bytes} bytes of the {side} that no check accounts for");
+            match tensor {
+                Some(tensor) => Fault::of_tensor(FaultClass::TensorExtra, file, tensor, detail),
+                None => Fault::of_file(FaultClass::CompanionFile, file, detail),
+            }
+        }));
+    }
     let (accounted, unaccounted) = findings.ledger.close();
     report.accounted = accounted;
     report.unaccounted = unaccounted;

@@ -1,11 +1,11 @@
 //! The keys of config.json that both sides share, and those that a layout adds or drops.
 
 use serde_json::{Map, Value};
-use w4pack_format::config::{CONFIG_FILE, Config};
 use w4pack_format::names::NameLayout;
 
-use super::{Facts, Word, layout_of};
+use super::{Facts, Word, head_sizes, layout_of};
 use crate::report::FaultClass;
+use crate::spelling::shortened;
 
 type Object = Map<String, Value>;
 
@@ -25,12 +25,23 @@ const OF_TOWERS: [&str; 12] = [
     "vision_soft_tokens_per_image",
 ];
 
-/// Keys that say who wrote the file and change nothing.
-const OF_WRITERS: [&str; 3] = ["transformers_version", "_name_or_path", "torch_dtype"];
+/// Keys that say who wrote the file and change nothing; each holds a text.
+const OF_WRITERS: [&str; 2] = ["transformers_version", "_name_or_path"];
 
-/// Keys in which the per-layer head sizes are spelled; transformers rewrites them when it saves.
-const OF_HEAD_SIZES: [&str; 3] =
-    ["global_head_dim", "num_global_key_value_heads", "per_layer_config"];
+/// Keys whose default is null, so that writers may leave them out or add them as null. Source:
+/// transformers 5.24 `configuration_gemma4.py`. Elsewhere null is a value like any other.
+const NULL_BY_DEFAULT: [&str; 8] = [
+    "expert_intermediate_size",
+    "final_logit_softcapping",
+    "moe_intermediate_size",
+    "num_experts",
+    "num_global_key_value_heads",
+    "problem_type",
+    "top_k_experts",
+    "use_bidirectional_attention",
+];
+
+const TIE: &str = "tie_word_embeddings";
 
 /// Compares all keys but `quantization_config`.
 pub fn compare(theirs: &Object, ours: &Object, facts: &Facts) -> Vec<Word> {
@@ -43,24 +54,24 @@ pub fn compare(theirs: &Object, ours: &Object, facts: &Facts) -> Vec<Word> {
             name(facts.layout)
         )));
     }
-    let mut rest = ours.clone();
-    rest.shift_remove("quantization_config");
-    check_tie(&mut rest, facts, &mut words);
-    match (layout_of(theirs), declared) {
+    let mut expected = match (layout_of(theirs), declared) {
         (NameLayout::TextOnly, NameLayout::Multimodal) => {
             words.push(wrong("it is multimodal, the source is text-only".into()));
+            return words;
         }
-        (NameLayout::Multimodal, NameLayout::TextOnly) => {
-            let expected = text_only(theirs, &rest);
-            objects("", &expected, &rest, &mut words);
-        }
-        _ => {
-            let mut expected = theirs.clone();
-            remove_ties(&mut expected);
-            objects("", &expected, &rest, &mut words);
-        }
+        (NameLayout::Multimodal, NameLayout::Multimodal) => theirs.clone(),
+        (NameLayout::Multimodal, NameLayout::TextOnly) => lifted(theirs),
+        (NameLayout::TextOnly, NameLayout::TextOnly) => of_text_model(theirs.clone()),
+    };
+    let mut found = ours.clone();
+    found.shift_remove("quantization_config");
+    words.extend(check_tie(theirs, ours, facts));
+    for config in [&mut expected, &mut found] {
+        remove_ties(config);
     }
-    accept_head_sizes(theirs, ours, words)
+    words.extend(head_sizes::compare(&mut expected, &mut found));
+    objects("", &expected, &found, &mut words);
+    words
 }
 
 fn wrong(detail: String) -> Word {
@@ -74,133 +85,124 @@ fn name(layout: NameLayout) -> &'static str {
     }
 }
 
-/// The tie flag must say whether the file holds a head of its own; removes it from the comparison.
-fn check_tie(ours: &mut Object, facts: &Facts, words: &mut Vec<Word>) {
-    let expected = !facts.has_head;
-    let nested = ours.get("text_config").and_then(|text| text.get("tie_word_embeddings"));
-    let flags = [("", ours.get("tie_word_embeddings")), ("text_config.", nested)];
-    for (path, flag) in flags {
-        // Absent or null means tied, nested: what the top level says.
-        let said = match flag {
-            None | Some(Value::Null) if path.is_empty() => true,
-            None | Some(Value::Null) => continue,
-            Some(flag) => *flag == Value::Bool(true),
-        };
-        if said != expected {
-            let found = flag.map_or("absent".into(), Value::to_string);
-            let head = if facts.has_head { "a head of its own" } else { "no head of its own" };
-            words.push(Word::Wrong(
-                FaultClass::Tie,
-                format!("`{path}tie_word_embeddings` is {found}, but the result has {head}"),
-            ));
-        }
+/// The tie flag must stand there and say whether the file holds a head of its own.
+fn check_tie(theirs: &Object, ours: &Object, facts: &Facts) -> Vec<Word> {
+    let nested =
+        |config: &Object| config.get("text_config").and_then(|text| text.get(TIE)).cloned();
+    let mut flags = vec![("", ours.get(TIE).cloned())];
+    if ours.contains_key("text_config") {
+        flags.push(("text_config.", nested(ours)));
     }
-    remove_ties(ours);
+    let mut words = Vec::new();
+    for (path, flag) in flags {
+        let head = if facts.has_head { "a head of its own" } else { "no head of its own" };
+        if flag == Some(Value::Bool(!facts.has_head)) {
+            continue;
+        }
+        let found = flag.as_ref().map_or("absent".into(), Value::to_string);
+        let detail = format!("`{path}{TIE}` is {found}, but the result has {head}");
+        let as_source = !path.is_empty() && flag.is_none() && nested(theirs).is_none();
+        words.push(if as_source {
+            Word::Variant(format!("`{path}{TIE}` is absent, as in the source"))
+        } else {
+            Word::Wrong(FaultClass::Tie, detail)
+        });
+    }
+    words
 }
 
 fn remove_ties(config: &mut Object) {
-    config.shift_remove("tie_word_embeddings");
+    config.shift_remove(TIE);
     if let Some(Value::Object(text)) = config.get_mut("text_config") {
-        text.shift_remove("tie_word_embeddings");
+        text.shift_remove(TIE);
     }
 }
 
-/// The text-only configuration of a multimodal one.
-///
-/// Where both levels have a key (stop ids, dtype), either one's value is accepted: `ours` decides
-/// which is expected.
-fn text_only(theirs: &Object, ours: &Object) -> Object {
-    let empty = Object::new();
-    let text = theirs.get("text_config").and_then(Value::as_object).unwrap_or(&empty);
-    let mut expected = text.clone();
-    for (key, value) in theirs {
-        let both = text.contains_key(key);
-        if OF_TOWERS.contains(&key.as_str()) || (both && ours.get(key) != Some(value)) {
-            continue;
-        }
-        if !both && !ours.contains_key(key) && OF_WRITERS.contains(&key.as_str()) {
-            continue;
-        }
-        expected.insert(key.clone(), value.clone());
+/// The text-only configuration of a multimodal one: the text model's keys, then the top level's
+/// own but for the towers'. Of a key that stands on both levels the text model's value holds, but
+/// for `eos_token_id`: the top level's list of stop ids is the fuller one.
+fn lifted(theirs: &Object) -> Object {
+    let mut lifted = Object::new();
+    if let Some(Value::Object(text)) = theirs.get("text_config") {
+        lifted.extend(text.iter().map(|(key, value)| (key.clone(), value.clone())));
     }
-    expected.insert("architectures".into(), vec![Value::from("Gemma4ForCausalLM")].into());
-    expected.insert("model_type".into(), "gemma4_text".into());
-    remove_ties(&mut expected);
-    expected
+    for (key, value) in theirs.iter().filter(|(key, _)| !OF_TOWERS.contains(&key.as_str())) {
+        if key == "eos_token_id" {
+            lifted.insert(key.clone(), value.clone());
+        } else {
+            lifted.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    of_text_model(lifted)
+}
+
+/// Names the text-only class and model.
+fn of_text_model(mut config: Object) -> Object {
+    config.insert("architectures".into(), vec![Value::from("Gemma4ForCausalLM")].into());
+    config.insert("model_type".into(), "gemma4_text".into());
+    config
 }
 
 /// Compares two objects key by key, nested ones by path.
 fn objects(path: &str, expected: &Object, found: &Object, words: &mut Vec<Word>) {
+    let is_text_level = ["", "text_config."].contains(&path);
+    let of_writers = |key: &str| is_text_level && OF_WRITERS.contains(&key);
+    let null_by_default = |key: &str| is_text_level && NULL_BY_DEFAULT.contains(&key);
     for (key, wanted) in expected {
         let at = format!("{path}{key}");
-        match (wanted, found.get(key)) {
-            (Value::Object(wanted), Some(Value::Object(found))) => {
-                objects(&format!("{at}."), wanted, found, words);
+        let Some(value) = found.get(key) else {
+            words.push(if of_writers(key) || (wanted.is_null() && null_by_default(key)) {
+                Word::Variant(format!("`{at}` ({wanted}) is left out"))
+            } else {
+                wrong(format!("`{at}` is absent, it must be {}", shown(wanted)))
+            });
+            continue;
+        };
+        if let (Value::Object(wanted), Value::Object(value)) = (wanted, value) {
+            objects(&format!("{at}."), wanted, value, words);
+            continue;
+        }
+        let detail = || format!("`{at}` is {}, it must be {}", shown(value), shown(wanted));
+        match agreement(wanted, value) {
+            Agreement::Same => {}
+            Agreement::OtherSpelling => words.push(Word::Variant(detail())),
+            Agreement::No if of_writers(key) && value.is_string() => {
+                words.push(Word::Variant(detail()));
             }
-            (_, Some(found)) if same(wanted, found) => {}
-            (Value::Null, None) => words.push(Word::Variant(format!("`{at}` (null) is left out"))),
-            (_, found) => {
-                let found = found.map_or("absent".into(), Value::to_string);
-                let detail = format!("`{at}` is {found}, it must be {wanted}");
-                let free = OF_WRITERS.contains(&key.as_str());
-                words.push(if free { Word::Variant(detail) } else { wrong(detail) });
-            }
+            Agreement::No => words.push(wrong(detail())),
         }
     }
-    for (key, found) in found.iter().filter(|(key, _)| !expected.contains_key(*key)) {
-        let detail = format!("`{path}{key}` is {found}, the source has no such key");
-        let free = found.is_null() || OF_WRITERS.contains(&key.as_str());
-        words.push(if free { Word::Variant(detail) } else { wrong(detail) });
+    for (key, value) in found.iter().filter(|(key, _)| !expected.contains_key(*key)) {
+        let detail = format!("`{path}{key}` is {}, the source has no such key", shown(value));
+        let harmless = (of_writers(key) && value.is_string())
+            || (null_by_default(key) && value.is_null())
+            // The former name of `dtype`.
+            || (key == "torch_dtype" && is_text_level && expected.get("dtype") == Some(value));
+        words.push(if harmless { Word::Variant(detail) } else { wrong(detail) });
     }
 }
 
-/// Equal values; 30 and 30.0 are one number.
-fn same(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Number(one), Value::Number(other)) => {
-            one == other || (one.as_f64() == other.as_f64() && one.is_f64() != other.is_f64())
-        }
-        _ => one == other,
-    }
+fn shown(value: &Value) -> String {
+    shortened(&value.to_string())
 }
 
-/// Both spellings of the head sizes are accepted when they say the same about every layer.
-fn accept_head_sizes(theirs: &Object, ours: &Object, words: Vec<Word>) -> Vec<Word> {
-    let about_sizes = |word: &Word| match word {
-        Word::Wrong(FaultClass::Config, detail) => OF_HEAD_SIZES.iter().any(|key| {
-            detail.starts_with(&format!("`{key}`"))
-                || detail.starts_with(&format!("`text_config.{key}`"))
-                || detail.starts_with(&format!("`{key}."))
-                || detail.starts_with(&format!("`text_config.{key}."))
-        }),
-        _ => false,
-    };
-    let text = |object: &Object| {
-        let mut object = object.clone();
-        object.shift_remove("quantization_config");
-        Config::parse(CONFIG_FILE, Value::Object(object).to_string().as_bytes())
-            .ok()
-            .map(|config| config.text)
-    };
-    let spelled_anew = OF_HEAD_SIZES[2];
-    let other_spelling = layered(theirs, spelled_anew) != layered(ours, spelled_anew);
-    if !words.iter().any(about_sizes) || !other_spelling {
-        return words;
-    }
-    match (text(theirs), text(ours)) {
-        (Some(theirs), Some(ours)) if theirs.layers == ours.layers => {
-            let mut kept: Vec<Word> = words.into_iter().filter(|word| !about_sizes(word)).collect();
-            kept.push(Word::Variant(
-                "the head sizes are spelled another way and say the same of every layer".into(),
-            ));
-            kept
-        }
-        _ => words,
-    }
+/// How a value agrees with the source's.
+enum Agreement {
+    Same,
+    /// The source's 30.0 as 30.
+    OtherSpelling,
+    No,
 }
 
-/// Whether a configuration uses a key, on the text level.
-fn layered(config: &Object, key: &str) -> bool {
-    let text = config.get("text_config").and_then(Value::as_object).unwrap_or(config);
-    text.contains_key(key)
+/// Whether two values agree. Readers demand integers where the source has one: 128.0 is not 128.
+fn agreement(wanted: &Value, found: &Value) -> Agreement {
+    match (wanted, found) {
+        _ if wanted == found => Agreement::Same,
+        (Value::Number(wanted), Value::Number(found))
+            if wanted.is_f64() && !found.is_f64() && wanted.as_f64() == found.as_f64() =>
+        {
+            Agreement::OtherSpelling
+        }
+        _ => Agreement::No,
+    }
 }

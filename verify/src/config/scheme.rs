@@ -1,160 +1,177 @@
 //! `quantization_config`: what it says must be what the tensors show, for every reader.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use w4pack_format::config::CONFIG_FILE;
-use w4pack_format::names::NameLayout;
-use w4pack_format::quantization::{ModuleClass, Quantization};
+use w4pack_format::quantization::{ModuleClass, Quantization, Target};
 
-use super::Word;
+use super::facts::Facts;
+use super::layouts::Layout;
+use super::{Word, patterns};
 use crate::report::FaultClass;
+use crate::spelling::shortened;
 
-/// What the tensors of a result show.
-#[derive(Debug, Clone)]
-pub struct Facts {
-    /// The names' layout.
-    pub layout: NameLayout,
-    /// Modules of the text model that could be packed: full name, class, whether they are.
-    pub modules: Vec<(String, ModuleClass, bool)>,
-    /// Whether `embed_tokens` and `embed_tokens_per_layer` are packed (none: no such table).
-    pub tables_packed: [bool; 2],
-    /// Whether the file holds a head of its own, and whether that is packed.
-    pub has_head: bool,
-    /// Only meaningful with a head.
-    pub head_packed: bool,
-    /// Whether every scale is bf16.
-    pub all_scales_bf16: bool,
-}
+type Object = Map<String, Value>;
 
 const FIELD: &str = "quantization_config";
 
-const TOWER_PATTERNS: [&str; 4] =
-    ["re:.*vision_tower.*", "re:.*audio_tower.*", "re:.*embed_vision.*", "re:.*embed_audio.*"];
-
 /// Checks `quantization_config` of a result's configuration.
-pub fn check_scheme(config: &Map<String, Value>, facts: &Facts) -> Vec<Word> {
-    let wrong = |detail: String| Word::Wrong(FaultClass::Config, detail);
+pub fn check_scheme(config: &Object, facts: &Facts) -> Vec<Word> {
     let Some(value) = config.get(FIELD) else {
         return vec![wrong(format!("`{FIELD}` is missing"))];
     };
-    let scheme = match Quantization::parse(CONFIG_FILE, value) {
-        Ok(scheme) => scheme,
-        Err(error) => return vec![wrong(error.to_string())],
+    let (scheme, object) = match (Quantization::parse(CONFIG_FILE, value), value.as_object()) {
+        (Ok(scheme), Some(object)) => (scheme, object),
+        (Err(error), _) => return vec![wrong(error.to_string())],
+        (Ok(_), None) => return vec![wrong(format!("`{FIELD}` is not an object"))],
     };
+    let possible: Vec<(Layout, Value)> =
+        Layout::possible(facts).into_iter().map(|layout| (layout, layout.scheme(facts))).collect();
+    if possible.iter().any(|(_, expected)| *expected == *value) {
+        return Vec::new();
+    }
+    let mut words = check_values(object);
+    words.extend(check_groups(object, facts));
+    for module in &facts.modules {
+        if scheme.covers(&module.name, module.class()) != module.packed {
+            let (said, is) =
+                if module.packed { ("leaves out", "packed") } else { ("covers", "bf16") };
+            words.push(wrong(format!("it {said} `{}`, which is {is}", module.name)));
+        }
+    }
+    words.extend(check_head(&scheme, facts));
+    match possible.first() {
+        None => words.push(wrong("no layout holds just these tensors in 4 bits".into())),
+        Some((layout, expected)) => {
+            words.extend(check_dequantize(object, expected, layout.wants_dequantize(facts), facts));
+            words.extend(differences(object, expected));
+        }
+    }
+    words
+}
+
+fn wrong(detail: String) -> Word {
+    Word::Wrong(FaultClass::Config, detail)
+}
+
+/// Kinds of values, where the official readers demand one. Other keys were refused in parsing.
+fn check_values(scheme: &Object) -> Vec<Word> {
+    let is_version = |value: &Value| {
+        let text = value.as_str().unwrap_or_default();
+        let parts: Vec<&str> = text.split('.').collect();
+        let number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        parts.len() >= 2 && parts.iter().take(2).all(number) && text.len() < 40
+    };
+    let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty) || value.is_null();
     let mut words = Vec::new();
-    let mut groups = value["config_groups"].as_object().into_iter().flat_map(Map::values);
-    if groups.clone().count() > 1 {
+    for (key, value) in scheme {
+        let good = match key.as_str() {
+            "version" => is_version(value),
+            "kv_cache_scheme" | "moe_sparsity_config" => value.is_null(),
+            "global_compression_ratio" => value.is_null() || value.is_number(),
+            "sparsity_config" | "transform_config" => is_empty(value),
+            "input_activations" | "output_activations" => false,
+            "run_compressed" => value.is_boolean() && scheme.get("dequantize") != Some(value),
+            "use_optimized_inference" => value.is_boolean(),
+            _ => true,
+        };
+        if !good {
+            let value = shortened(&value.to_string());
+            words.push(wrong(format!("`{FIELD}.{key}` is {value}, which readers refuse")));
+        }
+    }
+    words
+}
+
+/// One group under a plain name, its values of the right kinds, and entries that every reader
+/// takes the same way.
+fn check_groups(scheme: &Object, facts: &Facts) -> Vec<Word> {
+    let mut words = Vec::new();
+    let groups = scheme.get("config_groups").and_then(Value::as_object);
+    let groups: Vec<(&String, &Value)> = groups.into_iter().flatten().collect();
+    if groups.len() > 1 {
         words.push(wrong("it has more than one config group".into()));
     }
-    let lists = groups.next().map(|group| &group["targets"]).into_iter().chain(value.get("ignore"));
-    for pattern in lists.filter_map(Value::as_array).flatten().filter_map(Value::as_str) {
-        let open =
-            pattern.starts_with("re:") && !pattern.ends_with('$') && !pattern.ends_with(".*");
-        if open {
-            let detail = format!("the pattern `{pattern}` is not anchored with $");
-            words.push(wrong(detail));
+    let mut lists = vec![scheme.get("ignore")];
+    for (name, group) in groups {
+        let plain = name.strip_prefix("group_").is_some_and(|n| n.parse::<u32>().is_ok());
+        if !plain {
+            let name = shortened(name);
+            words.push(wrong(format!("its config group is called `{name}`, not `group_0`")));
+        }
+        lists.push(group.get("targets"));
+        for key in ["input_activations", "output_activations"] {
+            if let Some(value) = group.get(key).filter(|value| !value.is_null()) {
+                let value = shortened(&value.to_string());
+                words.push(wrong(format!("`{key}` is {value}: packed weights need null")));
+            }
+        }
+        for (key, value) in group.get("weights").and_then(Value::as_object).into_iter().flatten() {
+            let good = match key.as_str() {
+                "dynamic" => value.is_boolean(),
+                "observer" => value.is_string() || value.is_null(),
+                "observer_kwargs" => value.is_object() || value.is_null(),
+                _ => true,
+            };
+            if !good {
+                let value = shortened(&value.to_string());
+                words.push(wrong(format!("`weights.{key}` is {value}, which readers refuse")));
+            }
         }
     }
-    for (module, class, packed) in &facts.modules {
-        if scheme.covers(module, *class) != *packed {
-            let (said, is) = if *packed { ("leaves out", "packed") } else { ("covers", "bf16") };
-            words.push(wrong(format!("it {said} `{module}`, which is {is}")));
-        }
+    let entries = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
+    for entry in entries.filter_map(Value::as_str) {
+        words.extend(patterns::problem(entry, facts).map(|problem| wrong(shortened(&problem))));
     }
-    words.extend(check_head(value, &scheme, facts));
-    words.extend(check_dequantize(value, facts));
-    let expected = expected(facts);
-    words.extend(differences(value, &expected));
     words
 }
 
 /// A tied head must not be named; a head of its own is covered exactly when it is packed.
-fn check_head(value: &Value, scheme: &Quantization, facts: &Facts) -> Option<Word> {
+fn check_head(scheme: &Quantization, facts: &Facts) -> Option<Word> {
     let covered = scheme.covers("lm_head", ModuleClass::Linear);
-    if facts.has_head && covered != facts.head_packed {
-        let detail = format!("whether it covers lm_head ({covered}) does not fit the tensors");
-        return Some(Word::Wrong(FaultClass::Config, detail));
+    if facts.has_head {
+        return (covered != facts.head_packed)
+            .then(|| wrong(format!("whether it covers lm_head ({covered}) does not fit it")));
     }
-    let named = value.pointer("/config_groups/group_0/targets").and_then(Value::as_array);
-    let named = named.into_iter().flatten().filter_map(Value::as_str);
-    let named = named.filter(|target| target.contains("lm_head")).count() > 0;
-    if !facts.has_head && covered && named {
-        let detail = "it names lm_head as a target, but the head is tied";
-        return Some(Word::Wrong(FaultClass::Config, detail.into()));
-    }
-    None
+    let named = scheme.targets.iter().any(|target| match target {
+        Target::Name(name) => name == "lm_head",
+        Target::Pattern(pattern) => pattern.is_match("lm_head"),
+    });
+    // vLLM would compute logits from memory that nobody filled.
+    named.then(|| wrong("it names lm_head as a target, but the head is tied".into()))
 }
 
 /// Without `dequantize` transformers cannot load packed tables, and casts scales to bf16.
-fn check_dequantize(value: &Value, facts: &Facts) -> Option<Word> {
-    match value.get("dequantize") {
-        Some(Value::Bool(false)) if wants_dequantize(facts) => {
-            let detail = format!("`{FIELD}.dequantize` is false, this layout needs true");
-            Some(Word::Wrong(FaultClass::Config, detail))
+fn check_dequantize(
+    scheme: &Object,
+    expected: &Value,
+    wanted: bool,
+    facts: &Facts,
+) -> Option<Word> {
+    match scheme.get("dequantize") {
+        Some(Value::Bool(false)) if wanted => {
+            Some(wrong(format!("`{FIELD}.dequantize` is false, this layout needs true")))
+        }
+        // The official writer leaves the key out. A scheme that is w4pack's but for it is not the
+        // official writer's.
+        None if wanted && facts.has_packed_table() => {
+            let mut with = scheme.clone();
+            with.insert("dequantize".into(), true.into());
+            let detail = "it is missing, and without it transformers cannot load a packed table";
+            (Value::Object(with) == *expected)
+                .then(|| wrong(format!("`{FIELD}.dequantize`: {detail}")))
         }
         _ => None,
     }
 }
 
-fn wants_dequantize(facts: &Facts) -> bool {
-    facts.tables_packed.contains(&true) || !facts.all_scales_bf16
-}
-
-/// What w4pack writes for such tensors.
-fn expected(facts: &Facts) -> Value {
-    let [embed, per_layer] = facts.tables_packed;
-    let pattern = |name: &str| Value::from(format!("re:.*{name}$"));
-    let (mut targets, mut ignore) = (vec![Value::from("Linear")], Vec::new());
-    if embed {
-        targets.push(pattern("embed_tokens"));
-    }
-    if per_layer {
-        targets.push(pattern("embed_tokens_per_layer"));
-    }
-    let head = if facts.has_head { &mut targets } else { &mut ignore };
-    head.push(pattern("lm_head"));
-    if per_layer && !embed {
-        ignore.push(pattern("embed_tokens"));
-    }
-    if facts.layout == NameLayout::Multimodal {
-        ignore.extend(TOWER_PATTERNS.map(Value::from));
-    }
-    let mut scheme = json!({
-        "quant_method": "compressed-tensors",
-        "format": "pack-quantized",
-        "quantization_status": "compressed",
-        "version": "0.20.1",
-        "config_groups": {"group_0": {
-            "format": "pack-quantized",
-            "targets": targets,
-            "weights": {
-                "num_bits": 4, "type": "int", "symmetric": true,
-                "strategy": "group", "group_size": 32, "dynamic": false
-            },
-            "input_activations": null,
-            "output_activations": null
-        }},
-        "ignore": ignore,
-        "kv_cache_scheme": null,
-        "global_compression_ratio": null,
-        "sparsity_config": {},
-        "transform_config": {}
-    });
-    if wants_dequantize(facts) {
-        scheme["dequantize"] = true.into();
-    }
-    scheme
-}
-
-/// Accepted ways in which a sound scheme differs from w4pack's own.
-fn differences(found: &Value, expected: &Value) -> Vec<Word> {
+/// The ways in which a sound scheme differs from w4pack's own.
+fn differences(found: &Object, expected: &Value) -> Vec<Word> {
     let mut words = Vec::new();
-    let (Some(found), Some(expected)) = (found.as_object(), expected.as_object()) else {
-        return words;
-    };
+    let Some(expected) = expected.as_object() else { return words };
     for (key, wanted) in expected {
         let value = found.get(key);
         if value != Some(wanted) {
-            let value = value.map_or("absent".into(), Value::to_string);
+            let value = value.map_or("absent".into(), |value| value.to_string());
             words
                 .push(Word::Variant(format!("`{FIELD}.{key}` is {value}, w4pack writes {wanted}")));
         }

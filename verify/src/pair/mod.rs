@@ -59,6 +59,8 @@ pub struct Pairing {
     pub head: Vec<EqualPair>,
     /// Source tensors that are left out.
     pub left_out: Vec<String>,
+    /// Packed modules whose `weight_shape` holds 32-bit numbers.
+    pub narrow_shapes: usize,
     /// Whether the result holds the towers.
     pub towers: bool,
 }
@@ -70,6 +72,15 @@ pub fn layout_of(checkpoint: &Checkpoint) -> NameLayout {
         NameLayout::Multimodal
     } else {
         NameLayout::TextOnly
+    }
+}
+
+/// Notes packed modules whose `weight_shape` holds 32-bit numbers.
+pub fn note_narrow_shapes(modules: usize, findings: &mut Findings) {
+    if modules > 0 {
+        findings.note(format!(
+            "the weight_shape of {modules} packed modules is I32, all known writers write I64"
+        ));
     }
 }
 
@@ -88,6 +99,7 @@ pub fn pair(
         copies: Vec::new(),
         head: Vec::new(),
         left_out: Vec::new(),
+        narrow_shapes: 0,
         towers: false,
     };
     let source_layout = layout_of(source);
@@ -149,6 +161,7 @@ fn pair_text_tensor(
             Ok(scale_dtype) => {
                 findings.ledger.claim_tensor(Side::Source, source, &source_name, Class::Codes);
                 parts.claim(result, &module, &mut findings.ledger);
+                pairing.narrow_shapes += usize::from(parts.has_narrow_shape());
                 pairing.packed.push(PackedPair {
                     module,
                     source: source_name,

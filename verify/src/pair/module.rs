@@ -97,6 +97,11 @@ impl Parts<'_> {
         }
     }
 
+    /// Whether `weight_shape` holds 32-bit numbers: readers take them, writers write 64 bits.
+    pub fn has_narrow_shape(&self) -> bool {
+        self.shape.is_some_and(|shape| shape.info.dtype == Dtype::I32)
+    }
+
     /// Claims the three tensors.
     pub fn claim(&self, checkpoint: &Checkpoint, module: &str, ledger: &mut Ledger) {
         for (suffix, class) in [

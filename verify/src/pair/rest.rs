@@ -114,10 +114,6 @@ pub fn pair_others(
         let detail = "nothing in the source's model demands this tensor";
         findings.faults.push(Fault::of_tensor(FaultClass::TensorExtra, file, name, detail));
     }
-    for stray in result.strays() {
-        let detail = "a weights file that does not belong to the checkpoint";
-        findings.faults.push(Fault::of_file(FaultClass::TensorExtra, stray, detail));
-    }
 }
 
 fn pair_tower(

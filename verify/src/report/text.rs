@@ -44,7 +44,7 @@ impl fmt::Display for Report {
             None => {}
         }
         for note in &self.notes {
-            writeln!(out, "note: {note}")?;
+            writeln!(out, "note: {}", plain(note))?;
         }
         for fault in self.faults.iter().take(SHOWN) {
             writeln!(out, "fault: {fault}")?;
@@ -91,9 +91,9 @@ fn verdict(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
 
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}", self.file)?;
+        write!(out, "{}", plain(&self.file))?;
         if let Some(tensor) = &self.tensor {
-            write!(out, ", {tensor}")?;
+            write!(out, ", {}", plain(tensor))?;
         }
         if let Some(row) = self.row {
             write!(out, ", row {row}")?;
@@ -101,8 +101,25 @@ impl fmt::Display for Fault {
         if let Some(group) = self.group {
             write!(out, ", group {group}")?;
         }
-        write!(out, ": {}", self.detail)
+        write!(out, ": {}", plain(&self.detail))
     }
+}
+
+/// A text that cannot steer a terminal or turn the direction of what follows: file and tensor names
+/// are the maker's, and a report must not say what a name wants it to say.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
+            || matches!(c, '\u{2066}'..='\u{2069}');
+        let breaks = c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+        if turns || breaks {
+            plain.extend(c.escape_default());
+        } else {
+            plain.push(c);
+        }
+    }
+    plain
 }
 
 /// 1234567 as "1,234,567".
@@ -120,6 +137,24 @@ fn thousands(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::report::{Fault, FaultClass, Report};
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        let name = "a\u{1b}[2J\nfault: none\r\u{202e}b\u{2066}c\u{9b}\u{7f}";
+        let fault = Fault::of_tensor(FaultClass::Header, name, name, name);
+        let notes = vec![name.to_string()];
+        let report = Report { faults: vec![fault], notes, ..Report::default() };
+        let text = report.to_string();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        let harmless = |c: char| c == '\n' || (c.is_ascii() && !c.is_control());
+        assert!(text.chars().all(harmless), "{text}");
+        assert!(
+            text.contains(r"a\u{1b}[2J\nfault: none\r\u{202e}b\u{2066}c\u{9b}\u{7f}"),
+            "{text}"
+        );
+    }
+
     #[test]
     fn thousands_are_separated() {
         let text = [0, 999, 1000, 4_628_283_392].map(super::thousands);

@@ -42,6 +42,11 @@ impl Sidecar {
         })
     }
 
+    /// The file's header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
     /// Tensors that belong to no module of `modules`, or are none of the schema's.
     pub fn strangers(&self, modules: &[&str]) -> Vec<Fault> {
         let names = self.header.tensors.iter().map(|tensor| tensor.name.as_str());

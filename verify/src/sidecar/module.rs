@@ -205,3 +205,6 @@ impl ModuleSidecar {
 fn words(bytes: &Option<Vec<u8>>) -> impl Iterator<Item = [u8; 4]> {
     bytes.as_deref().unwrap_or_default().as_chunks().0.iter().copied()
 }
+
+#[cfg(test)]
+mod tests;

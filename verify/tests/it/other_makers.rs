@@ -85,6 +85,20 @@ fn steps_that_move_values_by_more_than_a_sixteenth_are_not_forgiven() {
     assert!(report.whole.worst_diff_in_units_of_group_step > 1.0 / 16.0);
 }
 
+/// The rule of Q4_0: the largest value is level 8. Groups that reach 7 only lose their values.
+#[test]
+fn the_rule_largest_value_over_eight_is_named() {
+    let source = synthetic::source(14);
+    let pack = with_steps(&source, ScaleDtype::BF16, |codes, values| {
+        let place = (0..32).max_by_key(|&i| values[i] & 0x7FFF).unwrap();
+        of_largest(codes, values) * f64::from(codes[place].abs()) / 8.0
+    });
+    let report = judge(&pack, &source, true);
+    assert_eq!(report.step_rule, "largest value / 8", "{report}");
+    assert_eq!((report.verdict, report.exit_code()), (Verdict::Disproved, 1));
+    assert_eq!(report.whole.int4_codes_disagreeing, 0);
+}
+
 /// The rule that a stock quantizer applies again to values that are on a grid already.
 #[test]
 fn codes_of_another_grid_are_counted() {

@@ -84,3 +84,23 @@ fn field_case_11_a_file_cut_while_it_is_read() {
     let result: Arc<dyn Source> = Arc::new(result);
     refused(&verify(result, Some(source), &Options::default(), &()), FaultClass::SourceChanged);
 }
+
+/// A result is no source: there is nothing to prove against it.
+#[test]
+fn a_packed_source_is_named_as_such_in_one_fault() {
+    let (pack, _) = good();
+    let report = verify(pack.source(), Some(pack.source()), &Options::default(), &());
+    refused(&report, FaultClass::TensorExtra);
+    assert!(report.faults[0].detail.contains("the source is packed already"), "{report}");
+    assert!(report.notes[0].starts_with("hint: "), "{report}");
+
+    let mut said = crate::support::synthetic::source(7);
+    let config: serde_json::Value = serde_json::from_slice(&pack.files["config.json"]).unwrap();
+    said.edit_config(|of_source| {
+        of_source["quantization_config"] = config["quantization_config"].clone();
+    });
+    let report = verify(pack.source(), Some(said.source()), &Options::default(), &());
+    assert_eq!((report.faults.len(), report.exit_code()), (1, 2), "{report}");
+    assert_eq!(report.faults[0].class, FaultClass::Config, "{report}");
+    assert!(report.faults[0].detail.contains("the source is packed already"), "{report}");
+}

@@ -24,10 +24,10 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The files, weights included.
+    /// The files, weights included: those of `tensors`, unless `files` holds the file itself.
     pub fn to_files(&self) -> Files {
         let mut files = self.files.clone();
-        files.insert("model.safetensors".into(), to_bytes(&self.tensors));
+        files.entry("model.safetensors".into()).or_insert_with(|| to_bytes(&self.tensors));
         files
     }
 

@@ -16,6 +16,8 @@ pub struct MemorySource {
     list: Vec<SourceFile>,
     /// Reads of this file fail from this offset on, as if it had been cut after opening.
     pub cut: Option<(String, u64)>,
+    /// The commit, if it has one.
+    pub revision: Option<String>,
 }
 
 impl MemorySource {
@@ -24,7 +26,7 @@ impl MemorySource {
             .iter()
             .map(|(path, content)| SourceFile { path: path.clone(), bytes: content.len() as u64 })
             .collect();
-        MemorySource { files, list, cut: None }
+        MemorySource { files, list, cut: None, revision: None }
     }
 
     pub fn shared(files: Files) -> Arc<dyn Source> {
@@ -42,7 +44,7 @@ impl Source for MemorySource {
     }
 
     fn revision(&self) -> Option<&str> {
-        None
+        self.revision.as_deref()
     }
 
     fn files(&self) -> &[SourceFile] {

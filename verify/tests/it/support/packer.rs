@@ -104,11 +104,31 @@ pub fn untie(parts: &mut Parts) {
     });
 }
 
+/// Keeps a module in bf16, as `--allow-off-grid` does; its entry in `ignore` is the caller's.
+pub fn keep(parts: &mut Parts, module: &str, source: &Tensors) {
+    for suffix in ["weight_packed", "weight_scale", "weight_shape"] {
+        parts.tensors.remove(&format!("{module}.{suffix}")).unwrap();
+    }
+    let values = &source[&format!("{}.weight", module.replace("model.", "model.language_model."))];
+    parts.tensors.insert(format!("{module}.weight"), values.clone());
+    let mut sidecar = super::tensors::parse(&parts.files[EXACT_FILE]);
+    sidecar.retain(|name, _| !name.starts_with(&format!("{module}|")));
+    parts.files.insert(EXACT_FILE.into(), to_bytes(&sidecar));
+}
+
 /// The text-only configuration of layout `emb4`.
 fn emb4_config(source: &Value) -> Value {
     let mut config = source.get("text_config").unwrap_or(source).clone();
-    if let Some(ids) = source.get("eos_token_id") {
-        config["eos_token_id"] = ids.clone();
+    if source.get("text_config").is_some() {
+        let keys = source.as_object().unwrap();
+        let shared =
+            |key: &str| ["token_id", "_config", "token_index"].iter().any(|end| key.ends_with(end));
+        for (key, value) in keys {
+            let of_towers = shared(key) || key == "vision_soft_tokens_per_image";
+            if key == "eos_token_id" || !(of_towers || config.get(key).is_some()) {
+                config[key] = value.clone();
+            }
+        }
     }
     config["architectures"] = json!(["Gemma4ForCausalLM"]);
     config["model_type"] = "gemma4_text".into();

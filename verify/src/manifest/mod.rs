@@ -3,6 +3,8 @@
 //! The manifest proves nothing by itself: whoever changes a file can change its hash there too.
 //! What it says must be true all the same.
 
+mod claims;
+
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
@@ -11,6 +13,7 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::manifest::{Fate, FileRecord, MANIFEST_FILE, Manifest};
 use w4pack_format::source::Source;
 
+use crate::config::Facts;
 use crate::findings::Findings;
 use crate::ledger::{Class, Side};
 use crate::pair::Pairing;
@@ -25,8 +28,14 @@ pub fn open(result: &dyn Source, findings: &mut Findings) -> Result<Option<Manif
         return Ok(None);
     }
     findings.ledger.claim_file(Side::Result, MANIFEST_FILE, Class::Manifest);
-    match Manifest::parse(&result.read_file(MANIFEST_FILE)?) {
-        Ok(manifest) => Ok(Some(manifest)),
+    let bytes = result.read_file(MANIFEST_FILE)?;
+    match Manifest::parse(&bytes) {
+        Ok(manifest) => {
+            if manifest.to_bytes() != bytes {
+                findings.note(format!("`{MANIFEST_FILE}` is spelled in another way than w4pack's"));
+            }
+            Ok(Some(manifest))
+        }
         Err(error) => {
             findings.faults.push(fault(error.to_string()));
             Ok(None)
@@ -38,13 +47,15 @@ fn fault(detail: impl Into<String>) -> Fault {
     Fault::of_file(FaultClass::Manifest, MANIFEST_FILE, detail)
 }
 
-/// Compares the records of the result's files with the files.
-pub fn check_files(
+/// Compares what the manifest says about the result with the result.
+pub fn check_result(
     manifest: &Manifest,
     result: &dyn Source,
+    facts: &Facts,
     progress: &dyn Progress,
     findings: &mut Findings,
 ) -> Result<()> {
+    claims::check(manifest, facts, findings);
     let own: fn(&str) -> bool = |path| path == MANIFEST_FILE;
     check_records("result", &manifest.files, result, own, progress, findings)?;
     for file in result.files().iter().filter(|file| !own(&file.path)) {
@@ -69,27 +80,29 @@ pub fn check_source(
     check_records("source", &record.files, files, |_| false, progress, findings)?;
     for file in files.files() {
         if !record.files.iter().any(|record| record.path == file.path) {
-            findings.note(format!("the manifest does not list the source's file `{}`", file.path));
+            let detail = format!("it does not list the source's file `{}`", file.path);
+            findings.faults.push(fault(detail));
         }
     }
-    for (what, said, is) in [
-        ("name", Some(record.name.as_str()), Some(files.name())),
-        ("revision", record.revision.as_deref(), files.revision()),
-    ] {
-        if said != is {
-            // A folder may be copied and renamed; the hashes say whether it is the same source.
-            findings.note(format!(
-                "the manifest's source {what} is {}, the source at hand has {}",
-                said.unwrap_or("none"),
-                is.unwrap_or("none")
-            ));
-        }
-    }
+    claims::check_origin(manifest, files, findings);
+    check_repetitions("headers", record.headers.iter().map(|header| &*header.path), findings);
+    check_repetitions("tensors", record.tensors.iter().map(|tensor| &*tensor.name), findings);
     check_headers(manifest, source, findings);
     check_tensors(manifest, source, pairing, progress, findings)
 }
 
-/// Every record must be a file of that size and hash.
+/// Nothing may stand twice in a list.
+fn check_repetitions<'a>(
+    list: &str,
+    names: impl Iterator<Item = &'a str>,
+    findings: &mut Findings,
+) {
+    for name in claims::repeated(names) {
+        findings.faults.push(fault(format!("its list of {list} names `{name}` more than once")));
+    }
+}
+
+/// Every record must be a file of that size and hash, and the only one of its file.
 fn check_records(
     side: &str,
     records: &[FileRecord],
@@ -98,6 +111,8 @@ fn check_records(
     progress: &dyn Progress,
     findings: &mut Findings,
 ) -> Result<()> {
+    let paths = records.iter().map(|record| record.path.as_str());
+    check_repetitions(&format!("{side} files"), paths, findings);
     let check = |record: &FileRecord| -> Result<Option<Fault>> {
         let path = &record.path;
         let detail = match files.size(path) {
