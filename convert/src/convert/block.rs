@@ -106,9 +106,9 @@ impl PackedGroups {
         }
 
         self.tally.groups += 1;
-        match &recovered.levels {
+        match &recovered.grid {
             None => self.tally.zero += 1,
-            Some(levels) if levels.negative => self.tally.negative += 1,
+            Some(grid) if grid.negative => self.tally.negative += 1,
             Some(_) => self.tally.positive += 1,
         }
         self.tally.inexact_groups += u64::from(step.wrong > 0);
