@@ -18,12 +18,17 @@ pub const NIBBLE_OFFSET: i8 = 8;
 
 /// Packs codes in -8..=7; only the low four bits of `code + 8` are kept.
 pub fn pack(codes: &[i8; GROUP]) -> [u32; WORDS] {
-    let mut words = [0u32; WORDS];
-    for (element, &code) in codes.iter().enumerate() {
-        let nibble = (code + NIBBLE_OFFSET) as u32 & 15;
-        words[element / 8] |= nibble << (4 * (element % 8));
-    }
-    words
+    let (eights, _) = codes.as_chunks::<8>();
+    std::array::from_fn(|word| pack_eight(eights[word]))
+}
+
+/// Eight codes at once in the bytes of one u64: pairs, then fours, then all eight move together.
+fn pack_eight(codes: [i8; 8]) -> u32 {
+    let bytes = codes.map(|code| (code + NIBBLE_OFFSET) as u8);
+    let nibbles = u64::from_le_bytes(bytes) & 0x0f0f_0f0f_0f0f_0f0f;
+    let pairs = (nibbles | nibbles >> 4) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+    (fours | fours >> 16) as u32
 }
 
 /// The codes of packed words, each in -8..=7.
