@@ -4,6 +4,7 @@ use w4pack_format::scale::ScaleDtype;
 
 use super::bf16;
 use super::canonical::canonical_step;
+use super::confirm::confirm;
 use super::interval::Interval;
 use super::numbers::Number;
 use super::recover::{GROUP, Grid, Recovery, recover};
@@ -77,7 +78,8 @@ pub fn judge(
     step: f32,
     dtype: ScaleDtype,
 ) -> Judgement {
-    let (source, expected, finding) = match recover(values) {
+    let confirmed = confirm(values, codes, step < 0.0).map(Recovery::OnGrid);
+    let (source, expected, finding) = match confirmed.unwrap_or_else(|| recover(values)) {
         Recovery::NotFinite { element } => {
             (SourceGroup::NotFinite { element }, None, StepFinding::NoGrid)
         }

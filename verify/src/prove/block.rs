@@ -133,15 +133,21 @@ impl Block {
 
 /// What the sidecar must say about a group, from the source's values and the canonical step.
 fn evidence(values: &[u16; GROUP], judgement: &Judgement, step: f32) -> Evidence {
-    let mask = |set: &dyn Fn(u16) -> bool| {
-        (0..GROUP).fold(0u32, |bits, i| bits | u32::from(set(values[i])) << i)
-    };
-    let zeros = mask(&bf16::is_zero);
-    let negative_zeros = if zeros == 0 { 0 } else { zeros & mask(&bf16::is_negative) };
+    let (mut zeros, mut negative) = (0u32, 0u32);
+    for (place, &bits) in values.iter().enumerate() {
+        zeros |= u32::from(bf16::is_zero(bits)) << place;
+        negative |= u32::from(bf16::is_negative(bits)) << place;
+    }
     let (finer, decided) = match judgement.step {
         StepFinding::Canonical { finer } => (finer, true),
         // The step has a fault of its own; what its sidecar entry would be is moot.
         _ => (None, false),
     };
-    Evidence { zeros, negative_zeros, step_is_negative: step < 0.0, finer, decided }
+    Evidence {
+        zeros,
+        negative_zeros: zeros & negative,
+        step_is_negative: step < 0.0,
+        finer,
+        decided,
+    }
 }

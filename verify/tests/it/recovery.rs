@@ -2,6 +2,9 @@
 
 use crate::oracle::{self, round_to_bf16};
 use proptest::prelude::*;
+use std::cmp::Ordering;
+use w4pack_verify::arithmetic::confirm::confirm;
+use w4pack_verify::arithmetic::interval::Interval;
 use w4pack_verify::arithmetic::ratio::Ratio;
 use w4pack_verify::arithmetic::recover::{Recovery, recover};
 
@@ -94,6 +97,68 @@ proptest! {
         values in proptest::array::uniform32((0x3F00u16..0x4100, any::<bool>()).prop_map(|(bits, negative)| bits | u16::from(negative) << 15))
     ) {
         agrees_with_the_rule(&values)?;
+    }
+}
+
+/// Confirming says the same as recovering, or nothing at all.
+fn confirms_only_what_is_recovered(
+    values: &[u16; 32],
+    codes: &[i8; 32],
+    negative: bool,
+) -> Result<(), TestCaseError> {
+    let Some(confirmed) = confirm(values, codes, negative) else { return Ok(()) };
+    let Recovery::OnGrid(grid) = recover(values) else {
+        return Err(TestCaseError::fail("confirmed, but not on the grid"));
+    };
+    prop_assert_eq!(confirmed.codes, grid.codes);
+    prop_assert_eq!((confirmed.negative, confirmed.peaks), (grid.negative, grid.peaks));
+    let ends = |steps: &Interval| {
+        (steps.low.compare(&grid.steps.low), steps.high.compare(&grid.steps.high))
+    };
+    prop_assert_eq!(ends(&confirmed.steps), (Ordering::Equal, Ordering::Equal));
+    prop_assert_eq!(confirmed.steps.low_closed, grid.steps.low_closed);
+    prop_assert_eq!(confirmed.steps.high_closed, grid.steps.high_closed);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn codes_are_confirmed_exactly_where_they_are_recovered(
+        values in prop_oneof![8 => groups(-60..20), 1 => groups(-140..-115), 1 => groups(110..123)],
+        place in 0usize..32,
+        code in -8i8..=7,
+    ) {
+        if let Recovery::OnGrid(grid) = recover(&values) {
+            confirms_only_what_is_recovered(&values, &grid.codes, grid.negative)?;
+            // Turned, halved, doubled, and with one code changed.
+            let turned = grid.codes.map(|code| code.saturating_neg().min(7));
+            let halved = grid.codes.map(|code| code / 2);
+            let doubled = grid.codes.map(|code| (2 * code).clamp(-8, 7));
+            let mut changed = grid.codes;
+            changed[place] = code;
+            for codes in [grid.codes, turned, halved, doubled, changed] {
+                confirms_only_what_is_recovered(&values, &codes, false)?;
+                confirms_only_what_is_recovered(&values, &codes, true)?;
+            }
+        }
+    }
+}
+
+/// Not by saying nothing: ordinary groups, whose codes reach far and share no factor, are confirmed.
+#[test]
+fn ordinary_groups_are_confirmed() {
+    for (codes, negative) in [
+        (std::array::from_fn(|i| (i % 16) as i8 - 8), false),
+        (std::array::from_fn(|i| (i % 16) as i8 - 8), true),
+        (std::array::from_fn(|i| (i % 15) as i8 - 7), false),
+        (std::array::from_fn(|i| (i % 11) as i8 - 5), false),
+    ] {
+        let step = if negative { -0.0137 } else { 0.0137 };
+        let values = codes.map(|code: i8| round_to_bf16(f64::from(code) * step));
+        assert!(confirm(&values, &codes, negative).is_some());
+        assert!(confirm(&values, &codes, !negative).is_none());
     }
 }
 
