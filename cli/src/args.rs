@@ -1,5 +1,7 @@
 //! The command line as clap sees it. Everything optional ends here: commands get checked settings.
 
+pub mod eval;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use w4pack_format::scale::ScaleDtype;
@@ -8,7 +10,7 @@ use w4pack_format::scale::ScaleDtype;
 #[derive(Parser)]
 #[command(name = "w4pack", version, arg_required_else_help = true)]
 pub struct Arguments {
-    /// Open no connection (this version never does).
+    /// Open no connection. Without it, only `eval --url` opens one.
     #[arg(long, global = true)]
     pub offline: bool,
     /// No progress and no remarks on stderr; errors and warnings stay.
@@ -30,6 +32,8 @@ pub enum Command {
     Fixture(FixtureArguments),
     /// Make a small checkpoint, convert it, prove it and run it: one command, no network.
     Demo(DemoArguments),
+    /// Evaluate a model or a server, or compare two results.
+    Eval(eval::EvalArguments),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -63,7 +67,7 @@ pub struct ConvertArguments {
     #[arg(long)]
     pub threads: Option<usize>,
     /// Print what would become of each tensor, and stop.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub plan: bool,
     /// Print the report as one JSON object.
     #[arg(long)]
@@ -167,8 +171,13 @@ pub struct RunInput {
     #[arg(long)]
     pub prompt: Option<String>,
     /// The prompt as token ids: `2,10,11`.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = token_id)]
     pub tokens: Option<Vec<u32>>,
+}
+
+/// An id, with or without a space beside the comma.
+fn token_id(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|error| format!("`{text}` is no token id: {error}"))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -29,6 +29,9 @@ pub fn source(what: &str, revision: Option<&str>) -> Result<Arc<dyn Source>> {
         }
         (at, flag) => at.or(flag).unwrap_or("main"),
     };
+    if !revision.split('/').all(is_path_part) {
+        return Err(Usage::new(format!("`{revision}` is no branch, tag or commit")).into());
+    }
     match cached_snapshot(name, revision) {
         Some(folder) => Ok(Arc::new(FolderSource::open(&folder)?)),
         None => {
@@ -41,11 +44,13 @@ pub fn source(what: &str, revision: Option<&str>) -> Result<Arc<dyn Source>> {
 
 /// `owner/name`, with the characters the Hub allows.
 fn is_hub_name(name: &str) -> bool {
-    let part = |part: &str| {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        !part.is_empty() && part.chars().all(allowed) && part != "." && part != ".."
-    };
-    name.split_once('/').is_some_and(|(owner, name)| part(owner) && part(name))
+    name.split_once('/').is_some_and(|(owner, name)| is_path_part(owner) && is_path_part(name))
+}
+
+/// One level of a path that leads nowhere but down.
+fn is_path_part(part: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !part.is_empty() && part.chars().all(allowed) && part != "." && part != ".."
 }
 
 /// Python's cache layout: `refs/<branch>` holds a commit, `snapshots/<commit>` the files.

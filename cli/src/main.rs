@@ -8,6 +8,7 @@ mod commands;
 mod home;
 mod locate;
 mod message;
+mod output;
 mod progress;
 
 use args::{Arguments, Command};
@@ -23,10 +24,12 @@ fn main() -> ExitCode {
         Command::Run(arguments) => commands::run::run(&arguments, quiet),
         Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),
         Command::Demo(arguments) => commands::demo::run(&arguments, quiet),
+        Command::Eval(wanted) => commands::eval::run(&wanted, arguments.offline, quiet),
         Command::Completions { shell } => {
+            let mut script = Vec::new();
             let command = &mut Arguments::command();
-            clap_complete::generate(shell, command, "w4pack", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            clap_complete::generate(shell, command, "w4pack", &mut script);
+            output::print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
         }
     };
     match result {

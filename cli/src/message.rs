@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 use w4pack_convert::ConvertError;
+use w4pack_eval::EvalError;
 use w4pack_fixtures::FixtureError;
 use w4pack_format::FormatError;
 use w4pack_runtime::RuntimeError;
@@ -29,7 +30,7 @@ impl Usage {
 
 /// Something that the user should know and that stops nothing.
 pub fn warn(text: &str) {
-    eprintln!("warning: {text}");
+    eprintln!("warning: {}", visible(text));
 }
 
 /// 2 for wrong use and unreadable input, 1 for a failure on the way.
@@ -47,10 +48,15 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
             use FixtureError::*;
             !matches!(error, NoRoom { .. } | Io { .. } | Threads { .. })
         };
+        let eval = |error: &EvalError| {
+            use EvalError::*;
+            !matches!(error, Io { action: "write" | "lock", .. } | NoAnswer { .. } | Busy { .. })
+        };
         cause.is::<Usage>()
             || cause.is::<FormatError>()
             || cause.is::<ChatError>()
             || cause.downcast_ref().is_some_and(convert)
+            || cause.downcast_ref().is_some_and(eval)
             || cause.downcast_ref().is_some_and(runtime)
             || cause.downcast_ref().is_some_and(fixture)
     };
@@ -61,6 +67,18 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
     error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(kind))
+}
+
+/// Text from files reaches terminals: control characters and those that turn the direction of
+/// writing around are shown, not obeyed.
+fn visible(text: &str) -> String {
+    let steers = |c: char| {
+        (c.is_control() && c != '\n')
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars()
+        .map(|c| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() })
+        .collect()
 }
 
 /// The lines for stderr: `error:`, its causes, `hint:`.
@@ -78,7 +96,7 @@ pub fn render(error: &anyhow::Error) -> String {
     if let Some(hint) = error.chain().find_map(hint_of) {
         write!(text, "\nhint: {hint}").expect("writing to a String cannot fail");
     }
-    text
+    visible(&text)
 }
 
 fn hint_of(error: &(dyn std::error::Error + 'static)) -> Option<String> {
@@ -89,5 +107,6 @@ fn hint_of(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let convert = || error.downcast_ref::<ConvertError>().and_then(ConvertError::hint);
     let runtime = || error.downcast_ref::<RuntimeError>().and_then(RuntimeError::hint);
     let fixture = || error.downcast_ref::<FixtureError>().and_then(FixtureError::hint);
-    format.or_else(convert).or_else(runtime).or_else(fixture)
+    let eval = || error.downcast_ref::<EvalError>().and_then(EvalError::hint);
+    format.or_else(convert).or_else(eval).or_else(runtime).or_else(fixture)
 }

@@ -1,6 +1,7 @@
 //! Progress on a terminal: bytes, GB/s, time left. Elsewhere nothing is drawn.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::cell::Cell;
 use std::io::IsTerminal;
 
 /// A bar over bytes that draws itself only where somebody looks.
@@ -41,5 +42,38 @@ impl Bytes {
 
     pub fn finish(&self) {
         self.0.finish_and_clear();
+    }
+}
+
+/// A bar over questions, with how many of the new answers are right.
+pub struct Questions {
+    bar: ProgressBar,
+    correct: Cell<usize>,
+}
+
+impl Questions {
+    pub fn new(quiet: bool) -> Questions {
+        let shown = !quiet && std::io::stderr().is_terminal();
+        let target =
+            if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let template = "{wide_bar} {pos}/{len} {msg} {eta} left";
+        let style = ProgressStyle::with_template(template).expect("the template is well formed");
+        bar.set_style(style);
+        Questions { bar, correct: Cell::new(0) }
+    }
+
+    pub fn begin(&self, questions: usize) {
+        self.bar.set_length(questions as u64);
+    }
+
+    pub fn answered(&self, correct: bool) {
+        self.correct.set(self.correct.get() + usize::from(correct));
+        self.bar.set_message(format!("{} right", self.correct.get()));
+        self.bar.inc(1);
+    }
+
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
     }
 }

@@ -17,13 +17,28 @@ pub const PACKED_BYTES: usize = WORDS * 4;
 pub const NIBBLE_OFFSET: i8 = 8;
 
 /// Packs codes in -8..=7; only the low four bits of `code + 8` are kept.
+#[inline]
 pub fn pack(codes: &[i8; GROUP]) -> [u32; WORDS] {
-    let mut words = [0u32; WORDS];
-    for (element, &code) in codes.iter().enumerate() {
-        let nibble = (code + NIBBLE_OFFSET) as u32 & 15;
-        words[element / 8] |= nibble << (4 * (element % 8));
+    let mut words = [0; WORDS];
+    let (eights, _) = codes.as_chunks::<8>();
+    for (word, eight) in words.iter_mut().zip(eights) {
+        *word = pack_eight(eight);
     }
     words
+}
+
+/// Eight codes at once in the bytes of one u64: pairs, then fours, then all eight move together.
+#[inline]
+fn pack_eight(codes: &[i8; 8]) -> u32 {
+    let mut bytes = [0; 8];
+    for (byte, &code) in bytes.iter_mut().zip(codes) {
+        *byte = code as u8;
+    }
+    // Adding 8 to four bits turns the highest one round.
+    let nibbles = (u64::from_le_bytes(bytes) & 0x0f0f_0f0f_0f0f_0f0f) ^ 0x0808_0808_0808_0808;
+    let pairs = (nibbles | nibbles >> 4) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+    (fours | fours >> 16) as u32
 }
 
 /// The codes of packed words, each in -8..=7.
@@ -35,6 +50,7 @@ pub fn unpack(words: &[u32; WORDS]) -> [i8; GROUP] {
 }
 
 /// The words of a group as they lie on disk.
+#[inline]
 pub fn words_to_bytes(words: &[u32; WORDS]) -> [u8; PACKED_BYTES] {
     let mut bytes = [0; PACKED_BYTES];
     for (target, word) in bytes.chunks_exact_mut(4).zip(words) {

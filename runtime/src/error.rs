@@ -59,7 +59,7 @@ pub enum RuntimeError {
     /// More positions than the context has.
     #[error(
         "{prompt} prompt tokens and {max_tokens} to generate need {} positions, but the context has {context}",
-        prompt + max_tokens
+        prompt.saturating_add(*max_tokens)
     )]
     ContextExceeded {
         /// Tokens of the prompt.

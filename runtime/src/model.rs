@@ -109,17 +109,19 @@ pub struct MemoryPlan {
     pub weights: usize,
     /// The per-layer table, of which a token reads one row.
     pub per_layer_table: usize,
-    /// Cache of the sliding layers when their rings are full; it grows no further.
-    pub cache_sliding: usize,
+    /// Cache of the sliding layers, for each position they hold.
+    pub sliding_per_token: usize,
+    /// Positions that the sliding layers hold at most.
+    pub sliding_window: usize,
     /// Cache of the full layers, for each position.
-    pub cache_per_token: usize,
+    pub full_per_token: usize,
 }
 
 impl MemoryPlan {
     /// All bytes with `positions` in the cache.
     pub fn total(&self, positions: usize) -> usize {
-        let cache = self.cache_sliding + self.cache_per_token * positions;
-        self.weights + self.per_layer_table + cache
+        let sliding = self.sliding_per_token * positions.min(self.sliding_window);
+        self.weights + self.per_layer_table + sliding + self.full_per_token * positions
     }
 }
 
@@ -152,8 +154,9 @@ impl Model {
         MemoryPlan {
             weights: self.weights.bytes() - per_layer_table,
             per_layer_table,
-            cache_sliding: row(LayerKind::Sliding) * text.sliding_window,
-            cache_per_token: row(LayerKind::Full),
+            sliding_per_token: row(LayerKind::Sliding),
+            sliding_window: text.sliding_window,
+            full_per_token: row(LayerKind::Full),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::threads;
 use crate::args::{ConvertArguments, LayoutName, Towers};
 use crate::message::{Usage, warn};
 use crate::progress::Bytes;
-use crate::{home, locate};
+use crate::{home, locate, output};
 use anyhow::{Context, Result};
 use std::process::ExitCode;
 use w4pack_convert::{Layout, Options, Progress, Report, Stage, convert, plan};
@@ -21,7 +21,7 @@ pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
         threads: threads(arguments.threads)?,
     };
     if arguments.plan {
-        print!("{}", plan(&Checkpoint::open(source)?, &options)?);
+        output::print(&plan(&Checkpoint::open(source)?, &options)?.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
     let out = match &arguments.out {
@@ -36,7 +36,7 @@ pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
         warn(warning);
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        output::json(&report)?;
     } else if !quiet {
         eprint!("{}", summary(&report));
     }

@@ -2,6 +2,7 @@
 
 use super::threads;
 use crate::args::{FixtureArguments, ShapeName, SignedZerosName};
+use crate::output;
 use crate::progress::Bytes;
 use anyhow::Result;
 use std::process::ExitCode;
@@ -30,7 +31,7 @@ pub fn run(arguments: &FixtureArguments, quiet: bool) -> Result<ExitCode> {
     bar.finish();
     let report = report?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        output::json(&report)?;
     } else if !quiet {
         eprintln!(
             "{}: {} tensors ({} of the text model), {} bytes, {:.1} s, {:.2} GB/s on {} threads",

@@ -2,15 +2,25 @@
 
 pub mod convert;
 pub mod demo;
+pub mod eval;
 pub mod fixture;
 pub mod run;
 pub mod verify;
 
-/// Opens a source for `threads`: 0 means all cores, which is what no flag means.
-fn threads(flag: Option<usize>) -> anyhow::Result<usize> {
-    match flag {
-        Some(0) => Err(crate::message::Usage::new("--threads is 0: at least 1").into()),
-        Some(threads) => Ok(threads),
-        None => Ok(0),
+use crate::message::Usage;
+use anyhow::Result;
+
+/// More threads than machines have cores only cost memory and time.
+const MOST_THREADS: usize = 512;
+
+/// The number of threads of a flag, 0 (all cores) without one.
+fn threads(flag: Option<usize>) -> Result<usize> {
+    flag.map_or(Ok(0), check_threads)
+}
+
+fn check_threads(threads: usize) -> Result<usize> {
+    if (1..=MOST_THREADS).contains(&threads) {
+        return Ok(threads);
     }
+    Err(Usage::new(format!("--threads is {threads}: 1 to {MOST_THREADS}")).into())
 }

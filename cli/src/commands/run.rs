@@ -1,13 +1,15 @@
 //! `w4pack run`: a prompt in, an answer out.
 
+use super::check_threads;
 use crate::args::{DeviceName, RunArguments, WeightsName};
 use crate::message::{Usage, warn};
 use crate::progress::Bytes;
-use crate::{home, locate};
+use crate::{home, locate, output};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
@@ -32,6 +34,9 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
         }
     };
     let source = locate::source(&name, None)?;
+    if let Some(path) = &arguments.logits {
+        check_logits_target(path, &name)?;
+    }
     let checkpoint = Checkpoint::open(source.clone())?;
     let config = Config::load(&*source)?;
     let defaults = GenerationDefaults::load(&*source, &config)?;
@@ -53,7 +58,7 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
     let options = EngineOptions {
         context: arguments.context,
         chunk: arguments.chunk,
-        threads: arguments.threads,
+        threads: arguments.threads.map(check_threads).transpose()?,
     };
     let (DeviceName::Auto | DeviceName::Cpu) = arguments.device;
     let mut engine = Engine::new(model, options)?;
@@ -84,14 +89,14 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
     }
     let report = report(&generation, printer.text(), &name, &engine);
     if arguments.json {
-        println!("{report}");
+        output::line(&report.to_string())?;
     } else if !quiet {
         summary(&generation);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
+pub fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
     let weights = match weights {
         WeightsName::Codes => WeightValues::Codes,
         WeightsName::Bf16 => WeightValues::Bf16,
@@ -101,6 +106,27 @@ fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Res
     let model = Model::load(checkpoint, &options, &mut |seen| bar.set(seen.bytes, seen.total));
     bar.finish();
     Ok(model?)
+}
+
+/// A file of logits takes the place of what has its name: that must be a plain file, and none of
+/// the model's.
+fn check_logits_target(path: &Path, model: &str) -> Result<()> {
+    let refuse = |problem: &str| {
+        let message = format!("cannot write logits to `{}`: {problem}", path.display());
+        Err(Usage::new(message).hint("give another file with --logits").into())
+    };
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return refuse("it is there and is no plain file");
+    }
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(folder) = folder.unwrap_or(Path::new(".")).canonicalize() else {
+        return refuse("its folder is not there");
+    };
+    let in_model = Path::new(model).canonicalize().is_ok_and(|model| folder.starts_with(model));
+    if in_model {
+        return refuse("it lies in the model's folder");
+    }
+    Ok(())
 }
 
 /// The checkpoint's settings, overridden by the command line's.
@@ -116,13 +142,13 @@ fn sampling(arguments: &RunArguments, defaults: &GenerationDefaults) -> Sampling
 }
 
 /// What stands between text and ids; either part may be missing from a checkpoint.
-struct Text {
-    tokenizer: Option<Arc<Tokenizer>>,
-    template: Option<ChatTemplate>,
+pub struct Text {
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    pub template: Option<ChatTemplate>,
 }
 
 impl Text {
-    fn load(source: &dyn Source, config: &Config) -> Result<Text> {
+    pub fn load(source: &dyn Source, config: &Config) -> Result<Text> {
         let optional = |path: &str| source.size(path).map(|_| source.read_file(path)).transpose();
         let Some(tokenizer) = optional("tokenizer.json")? else {
             return Ok(Text { tokenizer: None, template: None });
@@ -158,7 +184,11 @@ impl Text {
                 .hint("give --raw to send the text as it is")
         })?;
         let messages = [json!({"role": "user", "content": text})];
-        let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+        let request = RenderRequest {
+            messages: &messages,
+            add_generation_prompt: true,
+            ..RenderRequest::default()
+        };
         Ok(tokenizer.encode_prompt(&template.render(&request)?)?)
     }
 }

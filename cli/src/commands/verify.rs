@@ -2,8 +2,8 @@
 
 use super::threads;
 use crate::args::VerifyArguments;
-use crate::locate;
 use crate::progress::Bytes;
+use crate::{locate, output};
 use anyhow::Result;
 use std::process::ExitCode;
 use w4pack_verify::{Options, Progress, verify};
@@ -22,9 +22,9 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
     let report = verify(packed, source, &options, &bar);
     bar.0.finish();
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        output::json(&report)?;
     } else {
-        println!("{report}");
+        output::line(&report.to_string())?;
     }
     Ok(ExitCode::from(report.exit_code()))
 }

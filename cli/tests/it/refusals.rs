@@ -139,4 +139,97 @@ fn ids_and_settings_out_of_range_are_named() {
     assert!(run(&["--tokens", "2", "--context", "0"]).contains("context"));
     assert!(run(&["--tokens", "2,120,121", "--context", "2"]).contains("context"));
     assert!(run(&["--tokens", "2", "--threads", "0"]).contains("threads"));
+    assert!(run(&["--tokens", "2", "--threads", "100000"]).contains("1 to 512"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = pair(folder.path());
+    let (source, out) = (text(&source), text(&out));
+    let commands: [&[&str]; 6] = [
+        &["verify", out, "--source", source, "--json"],
+        &["run", "--model", out, "--tokens", "2", "--max-tokens", "4", "--json"],
+        &["run", "--model", out, "--tokens", "2", "--max-tokens", "4"],
+        &["convert", source, "--plan"],
+        &["completions", "bash"],
+        &["demo"],
+    ];
+    for arguments in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = std::process::Command::new(assert_cmd::cargo::cargo_bin!("w4pack"))
+            .args(arguments)
+            .stdout(writer)
+            .stderr(std::process::Stdio::piped())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("panicked"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn logits_never_take_the_place_of_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, out) = pair(folder.path());
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(out.join("model.safetensors"), &link).unwrap();
+    let targets =
+        [out.join("model.safetensors"), out.join("new"), link, folder.path().join("no/where")];
+    for target in targets {
+        let before = fs::read(out.join("model.safetensors")).unwrap();
+        let run = ["run", "--model", text(&out), "--tokens", "2", "--logits", text(&target)];
+        assert!(refuse(2, &run).contains("cannot write logits"));
+        assert_eq!(fs::read(out.join("model.safetensors")).unwrap(), before);
+    }
+}
+
+#[test]
+fn an_output_folder_with_somebody_elses_files_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = pair(folder.path());
+    let convert = ["convert", text(&source), "--out", text(&out), "--quiet"];
+    fs::create_dir(out.join("photos")).unwrap();
+    fs::write(out.join("photos/one.jpg"), "precious").unwrap();
+    let talk = refuse(2, &convert);
+    assert!(talk.contains("photos/one.jpg") && talk.contains("hint:"), "{talk}");
+    assert!(out.join("photos/one.jpg").exists());
+    fs::remove_dir_all(out.join("photos")).unwrap();
+    succeed(&convert);
+    fs::write(out.join("w4pack/manifest.json"), "not a manifest").unwrap();
+    assert!(refuse(2, &convert).contains("not an output of w4pack"));
+    assert!(out.join("model.safetensors").exists());
+}
+
+#[test]
+fn names_from_files_do_not_steer_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, out) = pair(folder.path());
+    let template = "{{ raise_exception('\u{1b}[2Jgone\u{202e}') }}";
+    fs::write(out.join("chat_template.jinja"), template).unwrap();
+    let run = ["run", "--model", text(&out), "--prompt", "hello"];
+    let talk = refuse(2, &run);
+    assert!(talk.contains("gone") && !talk.contains(['\u{1b}', '\u{202e}']), "{talk:?}");
+}
+
+#[test]
+fn a_revision_cannot_leave_the_hub_cache() {
+    for what in ["owner/name@../../x", "owner/name@/etc", "owner/name@a//b"] {
+        assert!(refuse(2, &["verify", what]).contains("no branch, tag or commit"), "{what}");
+    }
+}
+
+#[test]
+fn a_head_that_the_config_promises_must_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, _) = pair(folder.path());
+    let path = source.join("config.json");
+    let config = fs::read_to_string(&path).unwrap();
+    assert!(config.contains(r#""tie_word_embeddings": true"#));
+    let untied = r#""tie_word_embeddings": false"#;
+    fs::write(&path, config.replace(r#""tie_word_embeddings": true"#, untied)).unwrap();
+    let again = folder.path().join("again");
+    let talk = refuse(2, &["convert", text(&source), "--out", text(&again)]);
+    assert!(talk.contains("lm_head.weight"), "{talk}");
 }

@@ -131,7 +131,7 @@ fn field_case_01_shared_layers_need_no_keys_and_surplus_ones_are_left_out() {
         let out = folder.path().join("packed");
         let converted = succeed(&["convert", text(source), "--out", text(&out), "--json"]);
         let left_out = stdout_json(&converted)["left_out"].to_string();
-        assert_eq!(left_out.contains("k_proj"), source == &full);
+        assert_eq!(left_out.contains("language_model"), source == &full);
         let verified = succeed(&["verify", text(&out), "--source", text(source), "--json"]);
         assert_eq!(stdout_json(&verified)["unaccounted"], 0);
         let ran = succeed(&[
@@ -168,11 +168,22 @@ fn the_newest_conversion_is_the_default_model() {
     assert_eq!(Path::new(&model), home.join("my-model-w4a16-emb4"));
 }
 
+/// The demo's checkpoints answer through `run` too: the prompt must end where the model's turn
+/// begins, and the answer at the token that ends it.
 #[test]
-fn the_demo_holds() {
-    let output = succeed(&["demo"]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("All five steps held."), "{text}");
+fn the_demo_holds_and_its_model_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = succeed(&["demo", "--out", text(folder.path())]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("All five steps held."), "{said}");
+    for checkpoint in ["google", "packed", "packed-f32"] {
+        let model = folder.path().join(checkpoint);
+        let ask = ["run", "--model", text(&model), "--prompt", "What's 17+25?"];
+        let answer = stdout_json(&succeed(&[&ask[..], &["--temperature", "0", "--json"]].concat()));
+        assert_eq!(answer["text"], "42");
+        assert_eq!(answer["finish_reason"], "stop");
+        assert_eq!(answer["prompt_tokens"], 19);
+    }
 }
 
 #[test]

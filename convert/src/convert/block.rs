@@ -1,10 +1,11 @@
-//! A block of a matrix: recovered on all threads, merged in order.
+//! A block of a matrix: recovered and written on all threads, the rest merged in order.
 
 use rayon::prelude::*;
 use w4pack_format::group::{GROUP, PACKED_BYTES, pack, words_to_bytes};
 use w4pack_format::scale::ScaleDtype;
 
-use crate::pack::{GroupNote, StepNote};
+use crate::ConvertError;
+use crate::pack::{GroupNote, PackWriter, StepNote};
 use crate::recover::{Misfit, Recovered, recover};
 use crate::report::Tally;
 
@@ -12,15 +13,15 @@ use crate::report::Tally;
 pub(super) const GROUP_BYTES: usize = 2 * GROUP;
 
 /// Groups that one thread takes at a time.
-const CHUNK: usize = 512;
+const CHUNK: usize = 4096;
 
 /// What became of some groups that lie one behind the other.
 #[derive(Default)]
 pub(super) struct PackedGroups {
-    /// Packed words as they lie in the file.
-    pub words: Vec<u8>,
-    /// Steps as they lie in the file.
-    pub scales: Vec<u8>,
+    /// Packed words as they lie in the file; empty once they are written.
+    words: Vec<u8>,
+    /// Steps as they lie in the file; empty once they are written.
+    scales: Vec<u8>,
     /// Counts.
     pub tally: Tally,
     /// The largest step magnitude.
@@ -49,24 +50,42 @@ pub(super) struct OutOfRange {
     pub step: f32,
 }
 
-/// A group that has no codes, by its number in the block.
-pub(super) struct MisfitAt {
-    pub group: usize,
-    pub misfit: Misfit,
+/// Why a block was not packed.
+pub(super) enum BlockError {
+    /// A group has no codes; its number in the block.
+    Misfit { group: usize, misfit: Misfit },
+    /// It could not be written.
+    Failed(ConvertError),
 }
 
-/// Recovers the groups of a block, in chunks on the current pool's threads. The result does not
-/// depend on how many there are: chunks are merged in order, and the first misfit wins.
-pub(super) fn pack_block(bytes: &[u8], dtype: ScaleDtype) -> Result<Vec<PackedGroups>, MisfitAt> {
-    let chunks: Vec<Result<PackedGroups, MisfitAt>> = bytes
+/// Recovers the groups of a block and writes their words and steps from group `first` of the module
+/// on, in chunks on the current pool's threads. The result does not depend on how many there are:
+/// chunks come back in order, and the first error wins.
+pub(super) fn pack_block(
+    bytes: &[u8],
+    dtype: ScaleDtype,
+    writer: &PackWriter,
+    module: usize,
+    first: u64,
+) -> Result<Vec<PackedGroups>, BlockError> {
+    let chunks: Vec<Result<PackedGroups, BlockError>> = bytes
         .par_chunks(CHUNK * GROUP_BYTES)
         .enumerate()
-        .map(|(number, chunk)| pack_chunk(chunk, number * CHUNK, dtype))
+        .map(|(number, chunk)| {
+            let in_block = number * CHUNK;
+            let mut packed = pack_chunk(chunk, in_block, dtype)?;
+            let words = std::mem::take(&mut packed.words);
+            let scales = std::mem::take(&mut packed.scales);
+            writer
+                .write_groups(module, first + in_block as u64, &words, &scales)
+                .map_err(BlockError::Failed)?;
+            Ok(packed)
+        })
         .collect();
     chunks.into_iter().collect()
 }
 
-fn pack_chunk(bytes: &[u8], first: usize, dtype: ScaleDtype) -> Result<PackedGroups, MisfitAt> {
+fn pack_chunk(bytes: &[u8], first: usize, dtype: ScaleDtype) -> Result<PackedGroups, BlockError> {
     let (groups, _) = bytes.as_chunks::<GROUP_BYTES>();
     let mut packed = PackedGroups {
         words: Vec::with_capacity(groups.len() * PACKED_BYTES),
@@ -76,16 +95,21 @@ fn pack_chunk(bytes: &[u8], first: usize, dtype: ScaleDtype) -> Result<PackedGro
     for (number, bytes) in groups.iter().enumerate() {
         let bits = bits_of(bytes);
         let group = first + number;
-        let recovered = recover(&bits).map_err(|misfit| MisfitAt { group, misfit })?;
+        let recovered = recover(&bits).map_err(|misfit| BlockError::Misfit { group, misfit })?;
         packed.push(group, &bits, &recovered, dtype);
     }
     Ok(packed)
 }
 
-/// The bf16 bit patterns of a group's bytes.
+/// The bf16 bit patterns of a group's bytes. A plain loop becomes one copy; `array::from_fn` became
+/// a loop over single bytes and took a third of the whole conversion.
 fn bits_of(bytes: &[u8; GROUP_BYTES]) -> [u16; GROUP] {
+    let mut bits = [0; GROUP];
     let (pairs, _) = bytes.as_chunks::<2>();
-    std::array::from_fn(|element| u16::from_le_bytes(pairs[element]))
+    for (bits, &pair) in bits.iter_mut().zip(pairs) {
+        *bits = u16::from_le_bytes(pair);
+    }
+    bits
 }
 
 impl PackedGroups {
@@ -106,9 +130,9 @@ impl PackedGroups {
         }
 
         self.tally.groups += 1;
-        match &recovered.levels {
+        match &recovered.grid {
             None => self.tally.zero += 1,
-            Some(levels) if levels.negative => self.tally.negative += 1,
+            Some(grid) if grid.negative => self.tally.negative += 1,
             Some(_) => self.tally.positive += 1,
         }
         self.tally.inexact_groups += u64::from(step.wrong > 0);
@@ -125,15 +149,18 @@ impl PackedGroups {
         exact: bool,
         negative_step: bool,
     ) {
-        let zeros = mask(bits, |bits| bits & 0x7fff == 0);
-        let negative_zeros = mask(bits, |bits| bits == 0x8000);
+        // Counting is much cheaper than finding out which; nearly every group needs no more.
+        let zeros = count(bits, |bits| bits & 0x7fff == 0);
+        let negative_zeros = count(bits, |bits| bits == 0x8000);
         if exact && negative_zeros == 0 && !(negative_step && zeros != 0) {
             match self.notes.last_mut() {
-                Some(Note::Plain(count)) => *count += u64::from(zeros.count_ones()),
-                _ => self.notes.push(Note::Plain(u64::from(zeros.count_ones()))),
+                Some(Note::Plain(count)) => *count += u64::from(zeros),
+                _ => self.notes.push(Note::Plain(u64::from(zeros))),
             }
             return;
         }
+        let zeros = mask(bits, |bits| bits & 0x7fff == 0);
+        let negative_zeros = mask(bits, |bits| bits == 0x8000);
         let step = if exact {
             StepNote::Stored
         } else {
@@ -145,6 +172,10 @@ impl PackedGroups {
         let note = GroupNote { step, zeros, negative_zeros, negative_step };
         self.notes.push(Note::Group(group, note));
     }
+}
+
+fn count(bits: &[u16; GROUP], holds: impl Fn(u16) -> bool) -> u16 {
+    bits.iter().fold(0, |count, &bits| count + u16::from(holds(bits)))
 }
 
 fn mask(bits: &[u16; GROUP], holds: impl Fn(u16) -> bool) -> u32 {

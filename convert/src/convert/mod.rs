@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::digest::sha256;
+use w4pack_format::digest::{Hasher, sha256};
 use w4pack_format::manifest::{FileRecord, HeaderRecord, SourceRecord};
 use w4pack_format::source::Source;
 
@@ -39,7 +39,7 @@ pub fn convert(
     progress: &dyn Progress,
 ) -> Result<Report, ConvertError> {
     let started = Instant::now();
-    check_output(&*source, out)?;
+    let out = &check_output(&*source, out)?;
     let checkpoint = Checkpoint::open(source)?;
     let plan = plan(&checkpoint, options)?;
     let pool =
@@ -50,6 +50,9 @@ pub fn convert(
         Conversion { checkpoint: &checkpoint, plan: &plan, out, options, progress, started }.run()
     })
 }
+
+/// Bytes hashed at a time.
+const HASH_BLOCK: usize = 4 << 20;
 
 struct Conversion<'a> {
     checkpoint: &'a Checkpoint,
@@ -137,14 +140,30 @@ impl Conversion<'_> {
     fn companions(&self, writer: &mut PackWriter) -> Result<Vec<FileRecord>, ConvertError> {
         let mut records = Vec::new();
         for companion in &self.plan.companions {
-            let path = &companion.path;
-            let bytes = self.checkpoint.source().read_file(path)?;
-            let sha256 = sha256(&bytes);
-            records.push(FileRecord { path: path.clone(), bytes: bytes.len() as u64, sha256 });
-            if companion.fate == CompanionFate::Copied {
-                writer.companion(path, &bytes)?;
-            }
+            let path = companion.path.clone();
+            let sha256 = if companion.fate == CompanionFate::Copied {
+                let content = self.checkpoint.source().read_file(&path)?;
+                writer.companion(&path, &content)?;
+                sha256(&content)
+            } else {
+                self.hash(&path, companion.bytes)?
+            };
+            records.push(FileRecord { path, bytes: companion.bytes, sha256 });
         }
         Ok(records)
+    }
+
+    /// The hash of a file that may be of any size (weights in another format, say).
+    fn hash(&self, path: &str, bytes: u64) -> Result<String, ConvertError> {
+        let mut hasher = Hasher::default();
+        let mut block = vec![0; HASH_BLOCK];
+        let mut at = 0;
+        while at < bytes {
+            let length = (bytes - at).min(HASH_BLOCK as u64) as usize;
+            self.checkpoint.source().read_at(path, at, &mut block[..length])?;
+            hasher.update(&block[..length]);
+            at += length as u64;
+        }
+        Ok(hasher.finish())
     }
 }

@@ -4,6 +4,7 @@
 //! and copied bytes in any order, and at [`PackWriter::finish`] adds config, companions, sidecar and
 //! manifest and puts the folder in place. Until then nothing exists under the final name.
 
+mod behind;
 mod config;
 mod contents;
 mod sidecar;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use w4pack_format::manifest::MANIFEST_FILE;
+use w4pack_format::manifest::{MANIFEST_FILE, Manifest};
 use w4pack_format::source::{Source, W4PACK_FOLDER};
 
 use crate::ConvertError;
@@ -17,11 +17,11 @@ pub(super) struct Staging {
     in_place: bool,
 }
 
-/// Checks that a folder may be written: absent, empty, or an older output of w4pack; and neither
-/// inside the source nor around it.
+/// Checks that a folder may be written: absent, empty, or an older output of w4pack with nothing
+/// else in it; and neither inside the source nor around it. Returns its path without links.
 ///
 /// Errors name the folder and what stands in the way.
-pub fn check_output(source: &dyn Source, out: &Path) -> Result<(), ConvertError> {
+pub fn check_output(source: &dyn Source, out: &Path) -> Result<PathBuf, ConvertError> {
     let refuse = |problem: String| ConvertError::Output { out: out.display().to_string(), problem };
     if out.file_name().is_none() {
         return Err(refuse("it has no name of its own".into()));
@@ -37,22 +37,65 @@ pub fn check_output(source: &dyn Source, out: &Path) -> Result<(), ConvertError>
             return Err(refuse(format!("it holds the source `{}`", source.label())));
         }
     }
-    if out.join(MANIFEST_FILE).is_file() {
-        return Ok(());
-    }
-    match fs::read_dir(out) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+    match fs::read_dir(&full) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(full),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            Err(refuse("it is a file".into()))
+            return Err(refuse("it is a file".into()));
         }
-        Err(cause) => Err(ConvertError::io("list", out)(cause)),
-        Ok(mut entries) => match entries.next() {
-            None => Ok(()),
-            Some(_) => Err(refuse(format!(
-                "it is not empty and not an output of w4pack (no {MANIFEST_FILE})"
-            ))),
-        },
+        Err(cause) => return Err(ConvertError::io("list", out)(cause)),
+        Ok(mut entries) => {
+            if entries.next().is_none() {
+                return Ok(full);
+            }
+        }
     }
+    match older_output(&full).map_err(ConvertError::io("list", out))? {
+        Older::Ours => Ok(full),
+        Older::WithoutManifest => Err(refuse(format!(
+            "it is not empty and not an output of w4pack (no readable {MANIFEST_FILE})"
+        ))),
+        Older::WithStranger(path) => {
+            let path = path.display();
+            Err(refuse(format!(
+                "it holds `{path}`, which no conversion wrote and which would be lost"
+            )))
+        }
+    }
+}
+
+/// What a folder that is not empty turned out to be.
+enum Older {
+    Ours,
+    WithoutManifest,
+    WithStranger(PathBuf),
+}
+
+/// Only what an earlier conversion wrote may be replaced: the files of its manifest, and weight
+/// files and indexes of still older runs.
+fn older_output(folder: &Path) -> io::Result<Older> {
+    let manifest = fs::read(folder.join(MANIFEST_FILE)).ok();
+    let Some(manifest) = manifest.and_then(|bytes| Manifest::parse(&bytes).ok()) else {
+        return Ok(Older::WithoutManifest);
+    };
+    let mut pending = vec![PathBuf::new()];
+    while let Some(below) = pending.pop() {
+        for entry in fs::read_dir(folder.join(&below))? {
+            let entry = entry?;
+            let path = below.join(entry.file_name());
+            if entry.file_type()?.is_dir() {
+                pending.push(path);
+                continue;
+            }
+            let name = path.to_string_lossy();
+            let of_weights = name.starts_with("model")
+                && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
+            let written = manifest.files.iter().any(|file| file.path == name);
+            if !(written || of_weights || name == MANIFEST_FILE) {
+                return Ok(Older::WithStranger(path));
+            }
+        }
+    }
+    Ok(Older::Ours)
 }
 
 /// The absolute path without links, of which the last parts need not exist yet.

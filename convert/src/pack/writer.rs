@@ -12,6 +12,7 @@ use w4pack_format::exact::EXACT_FILE;
 use w4pack_format::group::PACKED_BYTES;
 use w4pack_format::manifest::{FileRecord, MANIFEST_FILE, Manifest, Options, SCHEMA, SourceRecord};
 
+use super::behind::Behind;
 use super::contents::{Contents, Places};
 use super::sidecar::Sidecar;
 use super::staging::Staging;
@@ -33,6 +34,7 @@ pub struct PackWriter {
     staging: Staging,
     path: PathBuf,
     file: File,
+    behind: Behind,
     companions: Vec<FileRecord>,
 }
 
@@ -47,7 +49,7 @@ pub struct Finish<'a> {
     /// When, in RFC 3339, UTC.
     pub created: String,
     /// Told how many bytes have been read back for hashing, and of how many.
-    pub hashed: &'a dyn Fn(u64, u64),
+    pub hashed: &'a (dyn Fn(u64, u64) + Sync),
 }
 
 /// What was written.
@@ -74,7 +76,8 @@ impl PackWriter {
             .map_err(ConvertError::io("create", &path))?;
         let names = contents.modules.iter().map(|module| module.name.clone()).collect();
         let sidecar = Sidecar::create(&staging.path(SPOOL_FILE), names)?;
-        let writer = PackWriter { contents, places, staging, path, file, companions: Vec::new() };
+        let (behind, companions) = (Behind::default(), Vec::new());
+        let writer = PackWriter { contents, places, staging, path, file, behind, companions };
         writer.write_at(0, &writer.places.header.prefix())?;
         writer
             .file
@@ -112,6 +115,13 @@ impl PackWriter {
         self.write_at(self.places.copied[tensor] + first, bytes)
     }
 
+    /// Hashes up to `most` bytes of the weights' file that are written and not hashed yet. What is
+    /// left to hash at the end is hashed by [`PackWriter::finish`].
+    pub fn hash_behind(&self, most: u64) -> Result<(), ConvertError> {
+        let advanced = self.behind.advance(&self.file, most);
+        advanced.map(|_| ()).map_err(ConvertError::io("read", &self.path))
+    }
+
     /// Adds a file of the top level as it is.
     pub fn companion(&mut self, name: &str, bytes: &[u8]) -> Result<(), ConvertError> {
         self.staging.write(name, bytes)?;
@@ -122,8 +132,7 @@ impl PackWriter {
     /// Writes config, sidecar and manifest, hashes what lies in the weights' file, and puts the
     /// folder under its final name.
     pub fn finish(self, sidecar: Sidecar, finish: Finish<'_>) -> Result<Written, ConvertError> {
-        let PackWriter { staging, path, file, companions, places, .. } = self;
-        file.sync_all().map_err(ConvertError::io("flush", &path))?;
+        let PackWriter { staging, path, file, behind, companions, places, .. } = self;
         let mut files = companions;
         let config = json_text(finish.config);
         staging.write(CONFIG_FILE, &config)?;
@@ -133,8 +142,26 @@ impl PackWriter {
         let weights_bytes = places.header.file_bytes();
         let total = weights_bytes + sidecar_bytes;
         (finish.hashed)(0, total);
-        let weights = hash_file(SINGLE_FILE, &path, &|done| (finish.hashed)(done, total))?;
-        files.push(weights);
+        let hash = || -> Result<(), ConvertError> {
+            loop {
+                let done = behind.advance(&file, BLOCK as u64);
+                let done = done.map_err(ConvertError::io("read", &path))?;
+                (finish.hashed)(done, total);
+                if done == behind.complete() {
+                    return Ok(());
+                }
+            }
+        };
+        // The disk writes while what is left is hashed.
+        let (flushed, hashed) = rayon::join(|| file.sync_all(), hash);
+        flushed.map_err(ConvertError::io("flush", &path))?;
+        hashed?;
+        assert_eq!(behind.complete(), weights_bytes, "a place in `{}` unwritten", path.display());
+        files.push(FileRecord {
+            path: SINGLE_FILE.into(),
+            bytes: weights_bytes,
+            sha256: behind.finish(),
+        });
         files.push(hash_file(EXACT_FILE, &exact, &|done| {
             (finish.hashed)(weights_bytes + done, total);
         })?);
@@ -153,7 +180,9 @@ impl PackWriter {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ConvertError> {
-        self.file.write_all_at(bytes, offset).map_err(ConvertError::io("write", &self.path))
+        self.file.write_all_at(bytes, offset).map_err(ConvertError::io("write", &self.path))?;
+        self.behind.wrote(offset, bytes.len());
+        Ok(())
     }
 }
 

@@ -109,6 +109,13 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
     if config.quantization.is_some() {
         return Err(ConvertError::AlreadyPacked { place: source.label().into() });
     }
+    if !config.tie_word_embeddings && checkpoint.tensor(head::HEAD).is_none() {
+        return Err(ConvertError::MissingTensor {
+            place: source.label().into(),
+            tensor: head::HEAD.into(),
+            shape: vec![config.text.vocab_size, config.text.hidden_size],
+        });
+    }
     let text = text_tensors(&config.text);
     let demanded = demanded(checkpoint, &config, &text)?;
     let mut shards = Vec::new();

@@ -7,20 +7,23 @@
 //! negative step.
 //!
 //! Read in this order: [`interval`](self) arithmetic in `interval.rs` (why everything is exact),
-//! `levels.rs` (which value has which code), `step.rs` (which number is stored).
+//! `exactly.rs` (the definition, value by value), `lanes.rs` (the same for 32 values at once, and
+//! why four peaks are enough), `step.rs` (which number is stored).
 
+mod exactly;
 mod interval;
-mod levels;
+mod lanes;
+mod leaves;
 mod misfit;
 mod numbers;
 mod step;
 
 pub use interval::{End, Interval};
-pub use levels::Levels;
+pub use leaves::Leaf;
 pub use misfit::{Misfit, NearestFit};
 pub use step::Step;
 
-use levels::Candidate;
+use lanes::{Fit, Judged};
 use w4pack_format::group::GROUP;
 use w4pack_format::scale::ScaleDtype;
 
@@ -29,92 +32,94 @@ use w4pack_format::scale::ScaleDtype;
 pub struct Recovered {
     /// The codes, each in -8..=7, free of common factors.
     pub codes: [i8; GROUP],
-    /// Which value is at which level, and the exact interval of the step. `None`: all values are
-    /// zero, every step is right and 1.0 is stored.
-    pub levels: Option<Levels>,
+    /// The grid they lie on. `None`: all values are zero, every step is right and 1.0 is stored.
+    pub grid: Option<Grid>,
+    bits: [u16; GROUP],
+}
+
+/// The peak level and the step of a group that is not all zero.
+#[derive(Clone, Copy, Debug)]
+pub struct Grid {
+    /// The largest code magnitude, 1 to 8.
+    pub peak: u8,
+    /// Whether the step is negative.
+    pub negative: bool,
+    /// The exact interval of the step's magnitude.
+    pub interval: Interval,
 }
 
 /// First bf16 magnitude that is no finite number.
 const INFINITE: u16 = 0x7f80;
 
-/// Finds the codes of a group of bf16 bit patterns.
+/// Finds the codes of a group of bf16 bit patterns, by the processor's best means.
 ///
 /// Zeros of both signs have code 0. Errors: a NaN or infinity; a group off the grid.
 pub fn recover(bits: &[u16; GROUP]) -> Result<Recovered, Misfit> {
-    let candidate = Candidate::new(bits);
-    if candidate.peak_magnitude() == 0 {
-        return Ok(Recovered { codes: [0; GROUP], levels: None });
-    }
-    if candidate.peak_magnitude() >= INFINITE {
-        return Err(not_finite(bits));
-    }
-    (1..=8)
-        .find_map(|peak| {
-            let of_values = candidate.levels_of(peak)?;
-            let levels = candidate.settle(&of_values, peak)?;
-            Some(Recovered {
-                codes: codes(bits, &of_values, levels.negative),
-                levels: Some(levels),
-            })
-        })
-        .ok_or_else(|| Misfit::OffGrid(NearestFit::of(bits)))
+    Leaf::best().recover(bits)
 }
 
-/// Levels with signs: that of the value, turned round under a negative step.
-fn codes(bits: &[u16; GROUP], levels: &[u8; GROUP], negative_step: bool) -> [i8; GROUP] {
-    let turned = i8::from(negative_step);
-    std::array::from_fn(|i| {
-        let negative = ((bits[i] >> 15) as i8) ^ turned;
-        // -x = !x + 1 without a branch: xor with -1 and subtract -1.
-        ((levels[i] as i8) ^ -negative) + negative
-    })
+impl Leaf {
+    /// What [`recover`] does, by these means.
+    pub fn recover(self, bits: &[u16; GROUP]) -> Result<Recovered, Misfit> {
+        let fit = match (self.judge)(bits) {
+            Judged::Fits(fit) => fit,
+            Judged::Zero => return Ok(Recovered { codes: [0; GROUP], grid: None, bits: *bits }),
+            Judged::Misfit => return Err(misfit(bits)),
+            Judged::Unusual if not_finite(bits).is_some() => return Err(misfit(bits)),
+            Judged::Unusual => exactly::fit(bits).ok_or_else(|| misfit(bits))?,
+        };
+        let Fit { codes, peak, negative, interval } = fit;
+        Ok(Recovered { codes, grid: Some(Grid { peak, negative, interval }), bits: *bits })
+    }
 }
 
-fn not_finite(bits: &[u16; GROUP]) -> Misfit {
-    let element = bits.iter().position(|bits| bits & 0x7fff >= INFINITE).unwrap_or_default();
-    Misfit::NotFinite { element, value: half::bf16::from_bits(bits[element]).to_f32() }
+/// The first value that is no number.
+fn not_finite(bits: &[u16; GROUP]) -> Option<usize> {
+    bits.iter().position(|bits| bits & 0x7fff >= INFINITE)
+}
+
+fn misfit(bits: &[u16; GROUP]) -> Misfit {
+    match not_finite(bits) {
+        Some(element) => {
+            let value = half::bf16::from_bits(bits[element]).to_f32();
+            Misfit::NotFinite { element, value }
+        }
+        None => Misfit::OffGrid(NearestFit::of(bits)),
+    }
 }
 
 impl Recovered {
     /// The canonical step in a dtype; 1.0 for an all-zero group.
     pub fn step(&self, dtype: ScaleDtype) -> Step {
-        match &self.levels {
-            Some(levels) => step::canonical(levels, || self.counts(), dtype),
+        match &self.grid {
+            Some(grid) => step::canonical(grid, || self.levels(), dtype),
             None => Step { value: 1.0, wrong: 0, out_of_range: false },
         }
     }
 
     /// Whether this step, sign included, reproduces all 32 values.
     pub fn reproduced_by(&self, step: f32) -> bool {
-        match &self.levels {
-            Some(levels) => levels.negative == (step < 0.0) && levels.interval.contains(step.abs()),
+        match &self.grid {
+            Some(grid) => grid.negative == (step < 0.0) && grid.interval.contains(step.abs()),
             None => step.is_finite(),
         }
     }
 
     /// How many of the 32 values bf16(code·step) misses, for a finite step.
     pub fn values_wrong(&self, step: f32) -> u8 {
-        match &self.levels {
-            Some(levels) if levels.negative == (step < 0.0) => {
-                step::values_wrong(levels, &self.counts(), step.abs())
-            }
-            Some(_) => GROUP as u8 - self.counts()[0],
+        match &self.grid {
+            Some(grid) if grid.negative == (step < 0.0) => self.levels().wrong(step.abs()),
+            Some(_) => GROUP as u8 - self.levels().counts[0],
             None => 0,
         }
     }
 
     /// The peak level: the largest code magnitude, 0 to 8.
     pub fn peak(&self) -> usize {
-        let present = |levels: &Levels| levels.magnitudes.iter().rposition(|&bits| bits != 0);
-        self.levels.as_ref().and_then(present).unwrap_or_default()
+        self.grid.map_or(0, |grid| usize::from(grid.peak))
     }
 
-    /// How many of the 32 values are at each level.
-    fn counts(&self) -> [u8; 9] {
-        let mut counts = [0; 9];
-        for code in self.codes {
-            counts[usize::from(code.unsigned_abs())] += 1;
-        }
-        counts
+    fn levels(&self) -> step::Levels {
+        step::Levels::of(&self.bits, &self.codes)
     }
 }

@@ -2,6 +2,8 @@
 
 use w4pack_format::scale::ScaleDtype;
 
+use super::interval::UNITS;
+
 /// The positive finite numbers of a dtype by ordinal, which is their bit pattern: 1 is the smallest
 /// subnormal, and the values grow with the ordinal. Ordinal 0 (zero) is not among them.
 #[derive(Clone, Copy)]
@@ -41,6 +43,33 @@ impl Numbers {
             ScaleDtype::BF16 => f32::from_bits(ordinal << 16),
             ScaleDtype::F32 => f32::from_bits(ordinal),
         }
+    }
+
+    /// The number nearest to `middle`/840, found by rounding an estimate; `None` where the estimate
+    /// leaves any doubt (near a tie, at a power of two, among subnormals, beyond the last number).
+    #[inline]
+    pub(super) fn clearly_nearest(self, middle: f64) -> Option<f32> {
+        // Bits of f32 that the dtype lacks, and its normal numbers between powers of two.
+        let (missing, smallest, beyond) = match self.dtype {
+            ScaleDtype::F16 => (13, F16_UNIT * F16_NORMAL as f32, 32_768.0),
+            ScaleDtype::BF16 => (16, f32::MIN_POSITIVE, f32::MAX / 2.0),
+            ScaleDtype::F32 => (0, f32::MIN_POSITIVE, f32::MAX / 2.0),
+        };
+        let estimate = (middle * (1.0 / UNITS)) as f32;
+        if !(smallest..beyond).contains(&estimate) {
+            return None;
+        }
+        let unit = 1_u32 << missing;
+        let pattern = (estimate.to_bits() + unit / 2) & !(unit - 1);
+        if pattern & 0x007f_ffff == 0 {
+            return None;
+        }
+        let value = f32::from_bits(pattern);
+        // Not at a power of two the neighbours are equally far away. Two numbers of at most 34 bits
+        // within 2^-8 of each other, and a spacing: exact.
+        let spacing = f32::from_bits(pattern + unit) - value;
+        let off = UNITS * f64::from(value) - middle;
+        (off.abs() < UNITS / 2.0 * f64::from(spacing)).then_some(value)
     }
 
     /// The ordinal of the largest number for which `at_most` holds, 0 if it holds for none. `near`

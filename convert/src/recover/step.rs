@@ -1,9 +1,10 @@
 //! The canonical step of a group in a scale dtype: the number that is stored.
 
+use w4pack_format::group::GROUP;
 use w4pack_format::scale::ScaleDtype;
 
+use super::Grid;
 use super::interval::{Interval, UNITS};
-use super::levels::Levels;
 use super::numbers::Numbers;
 
 /// The step stored for a group.
@@ -22,22 +23,25 @@ pub struct Step {
 /// else the one that reproduces most values (ties: least squared error); in both cases then the
 /// smaller magnitude.
 ///
-/// `counts` gives the number of values at each level; it is asked for only if no number of the
-/// dtype lies inside.
-pub(super) fn canonical(
-    levels: &Levels,
-    counts: impl FnOnce() -> [u8; 9],
-    dtype: ScaleDtype,
-) -> Step {
+/// `levels` is asked for only if no number of the dtype lies inside.
+#[inline]
+pub(super) fn canonical(grid: &Grid, levels: impl FnOnce() -> Levels, dtype: ScaleDtype) -> Step {
+    let sign = if grid.negative { -1.0 } else { 1.0 };
+    let middle = grid.interval.middle();
+    if let Some(magnitude) = Numbers::of(dtype).clearly_nearest(middle)
+        && grid.interval.contains(magnitude)
+    {
+        return Step { value: sign * magnitude, wrong: 0, out_of_range: false };
+    }
     let numbers = Numbers::of(dtype);
-    let (magnitude, wrong) = match nearest_inside(&levels.interval, numbers) {
+    let (magnitude, wrong) = match nearest_inside(&grid.interval, numbers) {
         Ok(magnitude) => (magnitude, 0),
-        Err(around) => most_reproduced(levels, &counts(), numbers, around),
+        Err(around) => most_reproduced(&levels(), numbers, around),
     };
     Step {
-        value: if levels.negative { -magnitude } else { magnitude },
+        value: sign * magnitude,
         wrong,
-        out_of_range: wrong > 0 && levels.interval.missed_widely(magnitude),
+        out_of_range: wrong > 0 && grid.interval.missed_widely(magnitude),
     }
 }
 
@@ -80,14 +84,9 @@ fn nearest_inside(interval: &Interval, numbers: Numbers) -> Result<f32, Around> 
 ///
 /// Negative numbers of the dtype (positive for a negative step) reproduce only the zeros and lie
 /// further from the vertex, which has the step's sign; they never win.
-fn most_reproduced(
-    levels: &Levels,
-    counts: &[u8; 9],
-    numbers: Numbers,
-    around: Around,
-) -> (f32, u8) {
-    let errors = SquaredError::of(levels, counts);
-    let wrong = |ordinal: u32| values_wrong(levels, counts, numbers.value(ordinal));
+fn most_reproduced(levels: &Levels, numbers: Numbers, around: Around) -> (f32, u8) {
+    let errors = SquaredError::of(levels);
+    let wrong = |ordinal: u32| levels.wrong(numbers.value(ordinal));
     let nearer_low =
         |low: u32, high: u32| errors.low_at_most_high(numbers.value(low), numbers.value(high));
 
@@ -129,13 +128,34 @@ fn most_reproduced(
     (numbers.value(ordinal), missed)
 }
 
-/// How many of the 32 values this step magnitude does not reproduce. Zeros (code 0) always are.
-pub(super) fn values_wrong(levels: &Levels, counts: &[u8; 9], magnitude: f32) -> u8 {
-    (1..=8)
-        .filter(|&level| levels.magnitudes[level] != 0)
-        .filter(|&level| !Interval::of_level(level, levels.magnitudes[level]).contains(magnitude))
-        .map(|level| counts[level])
-        .sum()
+/// The values of a group by level: one product has one rounding, so all values at a level have one
+/// magnitude.
+pub(super) struct Levels {
+    /// The bf16 magnitude at each level; 0 where the level does not occur, and at level 0.
+    magnitudes: [u16; 9],
+    /// How many of the 32 values are there.
+    pub(super) counts: [u8; 9],
+}
+
+impl Levels {
+    pub(super) fn of(bits: &[u16; GROUP], codes: &[i8; GROUP]) -> Self {
+        let mut levels = Levels { magnitudes: [0; 9], counts: [0; 9] };
+        for (bits, code) in bits.iter().zip(codes) {
+            let level = usize::from(code.unsigned_abs());
+            levels.magnitudes[level] = bits & 0x7fff;
+            levels.counts[level] += 1;
+        }
+        levels
+    }
+
+    /// How many of the 32 values this step magnitude does not reproduce. Zeros (code 0) always are.
+    pub(super) fn wrong(&self, magnitude: f32) -> u8 {
+        (1..=8)
+            .filter(|&level| self.counts[level] != 0)
+            .filter(|&level| !Interval::of_level(level, self.magnitudes[level]).contains(magnitude))
+            .map(|level| self.counts[level])
+            .sum()
+    }
 }
 
 /// The sum of (level·s - magnitude)² over the group as a function of s: a parabola with its
@@ -148,10 +168,10 @@ struct SquaredError {
 }
 
 impl SquaredError {
-    fn of(levels: &Levels, counts: &[u8; 9]) -> Self {
+    fn of(levels: &Levels) -> Self {
         let mut errors = SquaredError { products: 0.0, squares: 0.0 };
         for level in 1..=8 {
-            let count = f64::from(counts[level]);
+            let count = f64::from(levels.counts[level]);
             let magnitude = f32::from_bits(u32::from(levels.magnitudes[level]) << 16);
             // 5 + 3 + 8 bits, and all magnitudes lie within a factor 16: exact, as is the sum.
             errors.products += count * level as f64 * f64::from(magnitude);

@@ -70,8 +70,7 @@ fn agrees(oracle: &Oracle, bits: &[u16; 32], dtypes: &[ScaleDtype]) -> Result<()
         (None, Err(Misfit::OffGrid(fit))) => prop_assert!(fit.distance > 0.0),
         (Some(grid), Ok(recovered)) => {
             prop_assert_eq!(recovered.codes, grid.codes);
-            let levels = recovered.levels.unwrap();
-            prop_assert_eq!(levels.negative, grid.negative);
+            prop_assert_eq!(recovered.grid.unwrap().negative, grid.negative);
             steps_agree(oracle, bits, &grid, &recovered, dtypes)?;
         }
         (expected, found) => prop_assert!(false, "expected {expected:?}, found {found:?}"),

@@ -43,10 +43,12 @@ fn a_sound_checkpoint_loads_and_says_what_it_takes() {
 
     let plan = model.memory_plan();
     // One full layer owns keys and values, three sliding ones: 2 heads, keys and values, f32.
-    assert_eq!(plan.cache_per_token, 2 * 64 * 2 * 4);
-    assert_eq!(plan.cache_sliding, 3 * random::WINDOW * 2 * 32 * 2 * 4);
+    assert_eq!(plan.full_per_token, 2 * 64 * 2 * 4);
+    assert_eq!(plan.sliding_per_token, 3 * 2 * 32 * 2 * 4);
+    assert_eq!(plan.sliding_window, random::WINDOW);
     assert_eq!(plan.weights + plan.per_layer_table, model.weights.bytes());
-    assert_eq!(plan.total(10) - plan.total(0), 10 * plan.cache_per_token);
+    let ring = plan.sliding_window.min(10) * plan.sliding_per_token;
+    assert_eq!(plan.total(10) - plan.total(0), 10 * plan.full_per_token + ring);
 }
 
 #[test]

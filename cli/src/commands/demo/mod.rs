@@ -1,8 +1,12 @@
 //! `w4pack demo`: the whole way on a small checkpoint, and what each step proved.
 
+mod questions;
+
 use crate::args::DemoArguments;
 use crate::commands::convert::summary;
+use crate::output;
 use anyhow::{Context, Result, bail, ensure};
+use questions::{Chat, Question};
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
@@ -10,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use w4pack_convert::{Layout, Options, Silent, convert};
-use w4pack_fixtures::{FixtureOptions, Shape, write};
+use w4pack_fixtures::trained;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::FolderSource;
@@ -20,9 +24,10 @@ use w4pack_runtime::{
 use w4pack_verify::report::{Report, Verdict};
 use w4pack_verify::verify;
 
-/// A prompt longer than the small model's window, so that the ring of the cache turns.
-const PROMPT_TOKENS: u32 = 40;
-const NEW_TOKENS: usize = 24;
+/// Longest answer.
+const NEW_TOKENS: usize = 64;
+/// `<|tool_response>`: behind its calls the model waits for the results.
+const STOP_IDS: [u32; 1] = [50];
 
 pub fn run(arguments: &DemoArguments, _quiet: bool) -> Result<ExitCode> {
     // Removed when it goes out of scope, whatever happens.
@@ -40,34 +45,35 @@ pub fn run(arguments: &DemoArguments, _quiet: bool) -> Result<ExitCode> {
     break_it(&packed, &google, folder)?;
     run_it(&packed, &google, folder)?;
     if arguments.out.is_some() {
-        println!("\nThe checkpoints are in {}.", folder.display());
+        output::line(&format!("\nThe checkpoints are in {}.", folder.display()))?;
     }
-    println!("\nAll five steps held.");
+    output::line("\nAll five steps held.")?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn make(folder: &Path) -> Result<PathBuf> {
-    heading(1, "Make a small checkpoint in Google's layout");
+    heading(1, "A small Gemma 4, trained for this, in Google's layout")?;
     let out = folder.join("google");
-    let report = write(&Shape::tiny(), &out, &FixtureOptions::default(), &|_, _| {})?;
-    println!(
-        "{} tensors, {} of them the text model's, {} bytes of bf16: random weights on a 4-bit grid,\n\
-         with all of Gemma 4 E2B's features in small (and nothing to say).",
-        report.tensors, report.text_tensors, report.bytes
-    );
+    trained::write(&out)?;
+    let bytes: usize = trained::FILES.iter().map(|file| file.1.len()).sum();
+    output::line(&format!(
+        "5.9 million parameters, {bytes} bytes: every feature of Gemma 4 E2B in small, trained from \
+         nothing on\nmade-up data, every weight on the 4-bit grid. fixtures/trained/README.md says \
+         what it can and cannot do."
+    ))?;
     Ok(out)
 }
 
 fn pack(google: &Path, folder: &Path, scale_dtype: ScaleDtype, name: &str) -> Result<PathBuf> {
     let first = scale_dtype == ScaleDtype::F16;
     if first {
-        heading(2, "Convert it: recover every code and every step");
+        heading(2, "Convert it: recover every code and every step")?;
     }
     let out = folder.join(name);
     let options = Options { layout: Layout::Emb4, scale_dtype, allow_off_grid: false, threads: 0 };
     let report = convert(Arc::new(FolderSource::open(google)?), &out, &options, &Silent)?;
     if first {
-        print!("{}", summary(&report));
+        output::print(&summary(&report))?;
     }
     Ok(out)
 }
@@ -79,15 +85,15 @@ fn check(packed: &Path, google: &Path) -> Result<Report> {
 }
 
 fn prove(packed: &Path, google: &Path) -> Result<()> {
-    heading(3, "Prove it, with arithmetic that shares nothing with the converter");
+    heading(3, "Prove it, with arithmetic that shares nothing with the converter")?;
     let report = check(packed, google)?;
-    println!("{report}");
+    output::line(&report.to_string())?;
     ensure!(report.verdict == Verdict::Proved, "the conversion was not proved");
     Ok(())
 }
 
 fn break_it(packed: &Path, google: &Path, folder: &Path) -> Result<()> {
-    heading(4, "Break it: one of all the 4-bit codes is changed by one");
+    heading(4, "Break it: one of all the 4-bit codes is changed by one")?;
     let damaged = folder.join("damaged");
     copy_folder(packed, &damaged)?;
     let checkpoint = Checkpoint::open_folder(&damaged)?;
@@ -107,42 +113,66 @@ fn break_it(packed: &Path, google: &Path, folder: &Path) -> Result<()> {
             (Some(tensor), ..) => tensor.clone(),
             _ => fault.file.clone(),
         };
-        println!("found: {place}: {}", fault.detail);
+        output::line(&format!("found: {place}: {}", fault.detail))?;
     }
     let count = report.whole.int4_codes_disagreeing;
-    println!("{count} of {} codes disagrees: disproved, as it must be.", report.whole.elements);
+    output::line(&format!(
+        "{count} of {} codes disagrees: disproved, as it must be.",
+        report.whole.elements
+    ))?;
     ensure!(count == 1, "one code was changed, {count} were counted");
     Ok(())
 }
 
 fn run_it(packed: &Path, google: &Path, folder: &Path) -> Result<()> {
-    heading(5, "Run it: the packed words against Google's bf16");
+    heading(5, "Run it: questions to the packed words")?;
+    let chat = Chat::load()?;
+    let questions = chat.questions()?;
+    let mut packed = engine(packed, WeightValues::Codes)?;
+    for question in &questions {
+        let answer = generate(&mut packed, question)?;
+        let text = chat.read(question, &answer.tokens)?;
+        let speed = answer.prefill_tokens_per_second();
+        output::line(&format!(
+            "{}, {} tokens read at {speed:.0} tok/s\n  > {}\n  {text}",
+            question.about, answer.prompt_tokens, question.shown
+        ))?;
+        let expected = &question.expected;
+        ensure!(text == *expected, "the answer must be `{expected}`");
+    }
+
     let exact = pack(google, folder, ScaleDtype::F32, "packed-f32")?;
-    let source = generate(google, WeightValues::Codes)?;
-    let rounded = generate(&exact, WeightValues::Bf16)?;
-    let codes = generate(packed, WeightValues::Codes)?;
-    println!("greedy tokens of the source:        {}", ids(&source));
-    println!("of packed words, f32 steps, bf16:   {}", ids(&rounded));
-    println!("of packed words, f16 steps, exact:  {}", ids(&codes));
-    let (exact, near) = (distance(&source, &rounded)?, distance(&source, &codes)?);
-    println!(
-        "largest difference of {} logits from the source's: {exact:e} with products rounded to \
-         bf16,\nwhich are Google's values; {near:e} with code times step, unrounded.",
-        source.logits.as_ref().map_or(0, Vec::len)
-    );
-    ensure!(source.tokens == rounded.tokens, "the packed weights gave other tokens");
+    let mut source = engine(google, WeightValues::Codes)?;
+    let mut rounded = engine(&exact, WeightValues::Bf16)?;
+    let (mut exact, mut near, mut logits) = (0.0f32, 0.0f32, 0);
+    for question in &questions {
+        let googles = generate(&mut source, question)?;
+        exact = exact.max(distance(&googles, &generate(&mut rounded, question)?)?);
+        near = near.max(distance(&googles, &generate(&mut packed, question)?)?);
+        logits += googles.logits.as_ref().map_or(0, Vec::len);
+    }
+    output::line(&format!(
+        "\nLargest difference of {logits} logits from those of the bf16 source: {exact:e} with \
+         f32 steps and\nproducts rounded to bf16, which are Google's values; {near:.3} with f16 \
+         steps and unrounded products."
+    ))?;
+    ensure!(exact == 0.0, "packed words gave other logits than the source");
     Ok(())
 }
 
-fn generate(folder: &Path, weights: WeightValues) -> Result<Generation> {
+fn engine(folder: &Path, weights: WeightValues) -> Result<Engine> {
     let checkpoint = Checkpoint::open_folder(folder)?;
     let model = Model::load(&checkpoint, &LoadOptions { weights }, &mut |_| {})?;
-    let mut engine = Engine::new(model, EngineOptions::default())?;
+    Ok(Engine::new(model, EngineOptions::default())?)
+}
+
+fn generate(engine: &mut Engine, question: &Question) -> Result<Generation> {
+    let config = &engine.model().config;
     let request = Request {
-        prompt: (0..PROMPT_TOKENS).map(|i| if i == 0 { 2 } else { 107 + 7 * i }).collect(),
+        prompt: question.ids.clone(),
         max_tokens: Some(NEW_TOKENS),
-        stop_ids: Vec::new(),
-        ignore_eos: true,
+        stop_ids: STOP_IDS.iter().copied().chain(config.eos_token_ids.clone()).collect(),
+        ignore_eos: false,
         sampling: Sampling::GREEDY,
         logits: true,
     };
@@ -160,11 +190,6 @@ fn distance(one: &Generation, other: &Generation) -> Result<f32> {
     Ok(pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
 }
 
-fn ids(generation: &Generation) -> String {
-    let ids: Vec<String> = generation.tokens.iter().take(12).map(u32::to_string).collect();
-    format!("{} …", ids.join(" "))
-}
-
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -179,6 +204,6 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn heading(number: usize, text: &str) {
-    println!("\n{number}. {text}\n");
+fn heading(number: usize, text: &str) -> Result<()> {
+    output::line(&format!("\n{number}. {text}\n"))
 }
