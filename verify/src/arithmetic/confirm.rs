@@ -25,6 +25,7 @@
 
 use super::bf16;
 use super::interval::Interval;
+use super::ratio::Ratio;
 use super::recover::{GROUP, Grid};
 
 /// The grid of 32 values if the stored codes and the sign of the stored step are visibly those of
@@ -39,16 +40,50 @@ pub fn confirm(values: &[u16; GROUP], codes: &[i8; GROUP], negative: bool) -> Op
     if [2, 3, 5, 7].iter().any(|factor| sizes.clone().all(|size| size % factor == 0)) {
         return None;
     }
-    let mut steps: Option<Interval> = None;
-    for size in sizes.rev() {
-        let value = bf16::magnitude(value_of_size[usize::from(size)]);
-        let own = Interval::of_value(value, size);
-        steps = Some(match steps {
-            Some(so_far) => so_far.intersect(own)?,
-            None => own,
-        });
+    let steps = steps(&value_of_size)?;
+    Some(Grid { codes: *codes, negative, steps, peaks: 1 << (largest - 1) })
+}
+
+/// A multiple of all sizes: half-way points divided by a size are integers in 840ths.
+const COMMON: u32 = 840;
+
+/// The steps that give every size its value. The intervals of the sizes are intersected as
+/// integers: in 840ths of a quarter of the smallest value's last place, twice as large and one
+/// further in where the end is open.
+fn steps(value_of_size: &[u16; 9]) -> Option<Interval> {
+    let occurring = value_of_size.iter().filter(|bits| **bits != 0);
+    let smallest = bf16::magnitude(*occurring.min()?);
+    let (mut low, mut high) = (0u64, u64::MAX);
+    for (size, &bits) in value_of_size.iter().enumerate().skip(1) {
+        if bits == 0 {
+            continue;
+        }
+        let value = bf16::magnitude(bits);
+        let binades = value.exponent - smallest.exponent;
+        if binades > 12 {
+            // No size is 2^12 times another one.
+            return None;
+        }
+        // Below a power of two the next half-way point lies half as far.
+        let is_lowest = value.significand == 128 && value.exponent > bf16::LAST_PLACE;
+        let below = 4 * value.significand - if is_lowest { 1 } else { 2 };
+        let above = 4 * value.significand + 2;
+        let scale = u64::from(COMMON / size as u32) << binades;
+        let open = u64::from(value.significand % 2);
+        low = low.max(2 * scale * u64::from(below) + open);
+        high = high.min(2 * scale * u64::from(above) - open);
     }
-    Some(Grid { codes: *codes, negative, steps: steps?, peaks: 1 << (largest - 1) })
+    let end = |doubled: u64| Ratio {
+        numerator: doubled / 2,
+        denominator: COMMON.into(),
+        exponent: smallest.exponent - 2,
+    };
+    (low <= high).then(|| Interval {
+        low: end(low),
+        low_closed: low % 2 == 0,
+        high: end(high + 1),
+        high_closed: high % 2 == 0,
+    })
 }
 
 /// The one value (without its sign) that each size of code stands for, 0 where a size does not

@@ -68,6 +68,10 @@ impl Interval {
     /// The point half-way between the ends.
     pub fn middle(&self) -> Ratio {
         let (low, high) = (self.low, self.high);
+        if (low.denominator, low.exponent) == (high.denominator, high.exponent) {
+            let numerator = low.numerator + high.numerator;
+            return Ratio { numerator, exponent: low.exponent - 1, ..low };
+        }
         // The ends of one group's interval lie within a few binades of each other, so that putting
         // both on the smaller exponent keeps the sum far below 2^40.
         let exponent = low.exponent.min(high.exponent);
