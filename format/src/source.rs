@@ -217,8 +217,15 @@ fn list(folder: &Path, prefix: &str, files: &mut Vec<SourceFile>) -> Result<()> 
             named_in: folder.display().to_string(),
             problem: "its name is not UTF-8".into(),
         })?;
-        // Links to folders are not entered: they can lead in circles.
-        if entry.file_type().map_err(failed)?.is_dir() {
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_symlink() && entry.path().is_dir() && !name.starts_with('.') {
+            return Err(FormatError::UnsafePath {
+                path: format!("{prefix}{name}"),
+                named_in: folder.display().to_string(),
+                problem: "it is a link to a folder, which can lead anywhere".into(),
+            });
+        }
+        if kind.is_dir() {
             if !name.starts_with('.') {
                 list(&entry.path(), &format!("{prefix}{name}/"), files)?;
             }

@@ -173,6 +173,13 @@ fn files_of_subfolders_are_seen_and_hidden_folders_are_not() {
 }
 
 #[test]
+fn field_case_12_a_linked_folder_is_refused() {
+    let folder = sharded();
+    std::os::unix::fs::symlink("/", folder.path().join("elsewhere")).unwrap();
+    assert!(refusal(folder.path()).contains("`elsewhere`"));
+}
+
+#[test]
 fn a_folder_without_a_checkpoint_says_what_it_holds() {
     let folder = tempfile::tempdir().unwrap();
     assert!(refusal(folder.path()).contains("neither `model.safetensors`"));

@@ -4,10 +4,12 @@ use super::{good, in_file};
 use crate::good_packs::report_of;
 use crate::support::checkpoint::Parts;
 use crate::support::memory::MemorySource;
+use crate::support::{packer, synthetic};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use w4pack_format::exact::EXACT_FILE;
 use w4pack_format::manifest::MANIFEST_FILE;
+use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::Source;
 use w4pack_verify::report::{Fault, FaultClass, Report, Verdict};
 
@@ -142,5 +144,22 @@ fn the_revision_is_the_sources_where_it_has_one() {
         let report = report(said);
         assert_eq!(report.faults.len(), 1, "{report}");
         assert!(in_file(FaultClass::Manifest, MANIFEST_FILE).is_of(&report.faults[0]));
+    }
+}
+
+/// A page of text beside the source may come and go after the conversion: that is told, and the
+/// proof stands. A tokenizer file may not.
+#[test]
+fn what_nothing_depends_on_may_differ_between_two_copies_of_a_source() {
+    let parts = synthetic::source(7);
+    let converted_from = parts.source();
+    let pack = packer::emb4(&parts.tensors, &parts.files, ScaleDtype::BF16)
+        .with_manifest(&converted_from, "bf16");
+    for (path, proved) in [("NOTES.md", true), ("added_tokens.json", false)] {
+        let mut now = synthetic::source(7);
+        now.files.insert(path.into(), b"{}".to_vec());
+        let report = report_of(&pack, &now.source());
+        assert_eq!(report.exit_code() == 0, proved, "{path}: {report}");
+        assert_eq!(report.notes.iter().any(|note| note.contains(path)), proved, "{path}: {report}");
     }
 }
