@@ -62,7 +62,7 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
     };
     let (DeviceName::Auto | DeviceName::Cpu) = arguments.device;
     let mut engine = Engine::new(model, options)?;
-    for note in &engine.model().notes {
+    for note in engine.notes() {
         warn(&format!("`{name}`: {note}"));
     }
 
