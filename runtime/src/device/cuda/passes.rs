@@ -55,8 +55,9 @@ impl Stream {
     }
 }
 
+/// Pointers to local variables: names only, so that nothing temporary is pointed to.
 macro_rules! arguments {
-    ($($value:expr),* $(,)?) => { [$(std::ptr::from_ref(&$value).cast::<c_void>()),*] };
+    ($($value:ident),* $(,)?) => { [$(std::ptr::from_ref(&$value).cast::<c_void>()),*] };
 }
 
 impl Passes<'_> {
@@ -103,11 +104,11 @@ impl Passes<'_> {
     fn embed(&self, ids: Address, tokens: usize, first: usize, x: Address, turns: Address) -> Result<()> {
         let table = self.layout.weights.embed_tokens.matrix;
         let factor = (self.text.hidden_size as f64).sqrt() as f32;
-        let (work, vectors) = (self.work(), &self.layout.vectors);
-        let arguments = arguments![
-            table, ids, first as i32, work.step, work.id, factor, x, vectors.frequencies,
-            vectors.pairs as i32, turns,
-        ];
+        let Work { step, id, .. } = *self.work();
+        let (frequencies, pairs) = (self.layout.vectors.frequencies, self.layout.vectors.pairs);
+        let (first, pairs) = (first as i32, pairs as i32);
+        let arguments =
+            arguments![table, ids, first, step, id, factor, x, frequencies, pairs, turns];
         Ok(self.launch("embed", [tokens, 1], 256, 0, &arguments)?)
     }
 
@@ -123,9 +124,11 @@ impl Passes<'_> {
         let width = self.text.hidden_size_per_layer_input;
         let projection_factor = (self.text.hidden_size as f64).powf(-0.5) as f32;
         let table_factor = (width as f64).sqrt() as f32;
+        let (norm, epsilon) = (self.layout.vectors.projection_norm, self.epsilon());
+        let (rows_are_tokens, columns) = (i32::from(rows_are_tokens), width as i32);
         let arguments = arguments![
-            table, ids, i32::from(rows_are_tokens), projection_factor,
-            self.layout.vectors.projection_norm, self.epsilon(), table_factor, width as i32, inputs,
+            table, ids, rows_are_tokens, projection_factor, norm, epsilon, table_factor, columns,
+            inputs,
         ];
         let grid = [self.text.layers.len(), tokens];
         Ok(self.launch("per_layer_inputs", grid, 256, 0, &arguments)?)
@@ -564,7 +567,8 @@ impl Passes<'_> {
         let (count, cap) = ((rows * head.rows as usize) as u64, self.cap());
         if cap > 0.0 {
             let grid = [4 * self.gpu.card().multiprocessors, 1];
-            self.launch("softcap", grid, 256, 0, &arguments![work.chunk_wide, count, cap])?;
+            let logits = work.chunk_wide;
+            self.launch("softcap", grid, 256, 0, &arguments![logits, count, cap])?;
         }
         Ok(())
     }
