@@ -58,8 +58,8 @@ pub struct ConvertArguments {
     #[arg(long, default_value = "f16", value_parser = ["f16", "f32", "bf16"])]
     scale_dtype: String,
     /// What becomes of the vision and audio towers.
-    #[arg(long, value_enum, default_value_t = Towers::Drop)]
-    pub towers: Towers,
+    #[arg(long, value_enum, default_value_t = TowersName::Drop)]
+    pub towers: TowersName,
     /// Keep tensors that are not on a 4-bit grid in bf16 instead of refusing.
     #[arg(long)]
     pub allow_off_grid: bool,
@@ -87,9 +87,11 @@ pub enum LayoutName {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Towers {
+pub enum TowersName {
     /// Left out, listed and hashed; the result has text-only names.
     Drop,
+    /// Copied byte for byte; the result has Google's multimodal names and configuration.
+    Keep,
 }
 
 #[derive(Args)]

@@ -19,6 +19,14 @@ pub enum ConvertError {
         /// The source.
         place: String,
     },
+    /// Towers that are to be kept are not there.
+    #[error("`{place}` has no towers to keep: {problem}")]
+    NoTowers {
+        /// The source.
+        place: String,
+        /// What was found.
+        problem: &'static str,
+    },
     /// A tensor that the configuration demands is not there.
     #[error(
         "`{place}` has no tensor `{tensor}`, which its config.json demands with shape {shape:?}"
@@ -108,6 +116,9 @@ impl ConvertError {
             ConvertError::Format(error) => error.hint(),
             ConvertError::Group { misfit: Misfit::OffGrid(_), tensor, .. } => {
                 Some(format!("is this a QAT release? --allow-off-grid keeps `{tensor}` in bf16"))
+            }
+            ConvertError::NoTowers { .. } => {
+                Some("leave out --towers keep: the result is the text model either way".into())
             }
             ConvertError::Output { .. } => Some("give another folder with --out".into()),
             _ => None,

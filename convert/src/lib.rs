@@ -16,9 +16,10 @@ mod report;
 
 pub use convert::convert;
 pub use error::ConvertError;
-pub use options::{Layout, Options};
+pub use options::{Layout, Options, Towers};
 pub use plan::{
-    Companion, CompanionFate, Plan, PlannedShard, PlannedTensor, Reason, Treatment, plan,
+    Companion, CompanionFate, Plan, PlannedShard, PlannedTensor, Reason, TowerTensor, Treatment,
+    plan,
 };
 pub use progress::{Progress, Silent, Stage};
 pub use report::{FellBack, KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally};

@@ -38,11 +38,32 @@ impl FromStr for Layout {
     }
 }
 
+/// What becomes of the vision and audio side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Towers {
+    /// Left out: the output has text-only names and a text-only configuration.
+    Drop,
+    /// Copied byte for byte: the output has Google's multimodal names and configuration.
+    Keep,
+}
+
+impl Towers {
+    /// The name on the command line and in the manifest.
+    pub fn name(self) -> &'static str {
+        match self {
+            Towers::Drop => "drop",
+            Towers::Keep => "keep",
+        }
+    }
+}
+
 /// The settings of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// What is packed, and under which names.
     pub layout: Layout,
+    /// What becomes of the vision and audio side.
+    pub towers: Towers,
     /// The dtype of the stored steps. A tensor whose steps leave its range gets f32.
     pub scale_dtype: ScaleDtype,
     /// Keep a tensor with a group off the grid in bf16 instead of refusing it.
@@ -51,13 +72,26 @@ pub struct Options {
     pub threads: usize,
 }
 
+impl Default for Options {
+    /// Layout `emb4` without the towers, f16 steps, nothing off the grid, all cores.
+    fn default() -> Self {
+        Options {
+            layout: Layout::Emb4,
+            towers: Towers::Drop,
+            scale_dtype: ScaleDtype::F16,
+            allow_off_grid: false,
+            threads: 0,
+        }
+    }
+}
+
 impl Options {
     /// The options as the manifest records them. Threads are not among them: they change no byte.
     pub fn recorded(&self) -> w4pack_format::manifest::Options {
         w4pack_format::manifest::Options {
             layout: self.layout.name().into(),
             scale_dtype: self.scale_dtype.name().into(),
-            towers: "drop".into(),
+            towers: self.towers.name().into(),
             allow_off_grid: self.allow_off_grid,
         }
     }

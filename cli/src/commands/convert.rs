@@ -1,21 +1,25 @@
 //! `w4pack convert`: Google's bf16 in, packed words out.
 
 use super::threads;
-use crate::args::{ConvertArguments, LayoutName, Towers};
+use crate::args::{ConvertArguments, LayoutName, TowersName};
 use crate::message::{Usage, warn};
 use crate::progress::Bytes;
 use crate::{home, locate, output};
 use anyhow::{Context, Result};
 use std::process::ExitCode;
-use w4pack_convert::{Layout, Options, Progress, Report, Stage, convert, plan};
+use w4pack_convert::{Layout, Options, Progress, Report, Stage, Towers, convert, plan};
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::source::Source;
 
 pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
     let source = locate::source(&arguments.source, arguments.revision.as_deref())?;
-    let (LayoutName::Emb4, Towers::Drop) = (arguments.layout, arguments.towers);
+    let LayoutName::Emb4 = arguments.layout;
     let options = Options {
         layout: Layout::Emb4,
+        towers: match arguments.towers {
+            TowersName::Drop => Towers::Drop,
+            TowersName::Keep => Towers::Keep,
+        },
         scale_dtype: arguments.scale_dtype(),
         allow_off_grid: arguments.allow_off_grid,
         threads: threads(arguments.threads)?,

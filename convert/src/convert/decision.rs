@@ -11,9 +11,9 @@ use w4pack_format::scale::ScaleDtype;
 
 use super::pass::Found;
 use crate::pack::{Contents, CopiedTensor, Module};
-use crate::plan::Plan;
+use crate::plan::{Plan, Treatment};
 
-/// Where a text tensor goes.
+/// Where a tensor goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination {
     /// Position in [`Contents::modules`].
@@ -27,9 +27,22 @@ pub(super) struct Decisions {
     pub contents: Contents,
     /// By position in [`Plan::text`].
     pub destinations: Vec<Destination>,
+    /// Where the kept towers begin in [`Contents::copied`].
+    towers: usize,
 }
 
 impl Decisions {
+    /// Where a source tensor goes; `None` if it is not in the output.
+    pub(super) fn destination(&self, treatment: Treatment) -> Option<Destination> {
+        match treatment {
+            Treatment::Pack(position) | Treatment::Copy(position) => {
+                Some(self.destinations[position])
+            }
+            Treatment::KeepTower(tower) => Some(Destination::Copied(self.towers + tower)),
+            Treatment::LeaveOut(_) => None,
+        }
+    }
+
     /// Everything packed with the dtype asked for.
     pub(super) fn first(plan: &Plan) -> Self {
         Self::with(plan, |_| Some(plan.scale_dtype))
@@ -66,6 +79,12 @@ impl Decisions {
                 }
             }
         }
-        Decisions { contents, destinations }
+        let towers = contents.copied.len();
+        contents.copied.extend(plan.towers.iter().map(|tower| CopiedTensor {
+            name: tower.name.clone(),
+            dtype: tower.dtype,
+            shape: tower.shape.clone(),
+        }));
+        Decisions { contents, destinations, towers }
     }
 }

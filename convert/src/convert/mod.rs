@@ -126,7 +126,11 @@ impl Conversion<'_> {
             tensors: outcome.reading().tensors.clone(),
         };
         let finish = Finish {
-            config: &packed_config(&self.plan.config, &outcome.kept_modules(self.plan)),
+            config: &packed_config(
+                &self.plan.config,
+                self.plan.names,
+                &outcome.kept_modules(self.plan),
+            ),
             source: record,
             options: self.options.recorded(),
             created: jiff::Timestamp::now().to_string(),

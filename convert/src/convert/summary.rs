@@ -156,7 +156,7 @@ pub(super) fn report(
                     sha256: record.sha256.clone(),
                     reason,
                 }),
-                Treatment::Pack(_) | Treatment::Copy(_) => None,
+                Treatment::Pack(_) | Treatment::Copy(_) | Treatment::KeepTower(_) => None,
             }
         });
     let copied_files = plan.companions.iter().filter(|file| file.fate == CompanionFate::Copied);

@@ -1,4 +1,4 @@
-//! `config.json` of a packed checkpoint: the source's, text-only, with `quantization_config`.
+//! `config.json` of a packed checkpoint: the source's, with `quantization_config`.
 
 use serde_json::{Map, Value, json};
 use w4pack_format::config::Config;
@@ -20,27 +20,48 @@ const OF_TOWERS: [&str; 12] = [
     "vision_soft_tokens_per_image",
 ];
 
+/// The towers, whose linears stay in bf16: readers would match them as targets.
+const TOWERS: [&str; 4] =
+    ["re:.*vision_tower.*", "re:.*audio_tower.*", "re:.*embed_vision.*", "re:.*embed_audio.*"];
+
+const TIE: &str = "tie_word_embeddings";
+
 /// The largest f16 number.
 const F16_MAX: f32 = 65504.0;
 
-/// The configuration of the `emb4` output.
+/// The configuration of the `emb4` output with tensors under `names`.
 ///
-/// Of a multimodal source the text fields move to the top level, in their order, behind
+/// Multimodal names: every key of the source stays where it is.
+///
+/// Text-only names: of a multimodal source the text fields move to the top level, in their order, behind
 /// `architectures`; then follow the top level's own keys but for those of the towers. A key of both
 /// keeps the text model's value, only `eos_token_id` the top level's (Google's list of stop ids).
-/// Of a text-only source every key stays where it is. In both `tie_word_embeddings` is true and
-/// `quantization_config` comes last.
+/// Of a text-only source every key stays where it is.
+///
+/// In all `tie_word_embeddings` is true on every level, and `quantization_config` comes last.
 ///
 /// `kept` are the modules (names in the output) that stay in bf16 although the targets match them.
-pub fn packed_config(config: &Config, kept: &[String]) -> Value {
-    let mut packed = match config.layout {
-        NameLayout::TextOnly => config.raw.as_object().cloned().unwrap_or_default(),
-        NameLayout::Multimodal => lifted(&config.raw),
+pub fn packed_config(config: &Config, names: NameLayout, kept: &[String]) -> Value {
+    let as_it_is = || config.raw.as_object().cloned().unwrap_or_default();
+    let mut packed = match (config.layout, names) {
+        (NameLayout::Multimodal, NameLayout::TextOnly) => lifted(&config.raw),
+        _ => as_it_is(),
     };
-    packed.insert("architectures".into(), json!(["Gemma4ForCausalLM"]));
-    packed.insert("model_type".into(), json!("gemma4_text"));
-    packed.insert("tie_word_embeddings".into(), json!(true));
-    packed.insert("quantization_config".into(), quantization_config(kept));
+    match names {
+        NameLayout::TextOnly => {
+            packed.insert("architectures".into(), json!(["Gemma4ForCausalLM"]));
+            packed.insert("model_type".into(), json!("gemma4_text"));
+        }
+        NameLayout::Multimodal => {
+            if let Some(text) = packed.get_mut("text_config").and_then(Value::as_object_mut) {
+                text.insert(TIE.into(), json!(true));
+            }
+        }
+    }
+    packed.insert(TIE.into(), json!(true));
+    // A source may stand quantized already; the key comes last in any case.
+    packed.shift_remove("quantization_config");
+    packed.insert("quantization_config".into(), quantization_config(names, kept));
     Value::Object(packed)
 }
 
@@ -60,9 +81,12 @@ fn lifted(raw: &Value) -> Map<String, Value> {
     fields
 }
 
-fn quantization_config(kept: &[String]) -> Value {
+fn quantization_config(names: NameLayout, kept: &[String]) -> Value {
     let mut ignore = vec!["re:.*lm_head$".to_string()];
-    ignore.extend(kept.iter().map(|module| ignored(module)));
+    ignore.extend(kept.iter().map(|module| ignored(names, module)));
+    if names == NameLayout::Multimodal {
+        ignore.extend(TOWERS.map(String::from));
+    }
     json!({
         "quant_method": "compressed-tensors",
         "format": "pack-quantized",
@@ -89,8 +113,8 @@ fn quantization_config(kept: &[String]) -> Value {
 
 /// The pattern for one module. Readers put prefixes of their own in front, so it begins with `.*`;
 /// Python's `re.match` does not anchor the end, so it ends with `$`.
-fn ignored(module: &str) -> String {
-    let below = module.strip_prefix(NameLayout::TextOnly.prefix()).unwrap_or(module);
+fn ignored(names: NameLayout, module: &str) -> String {
+    let below = module.strip_prefix(names.prefix()).unwrap_or(module);
     format!("re:.*{}$", below.replace('.', r"\."))
 }
 

@@ -23,6 +23,9 @@ impl fmt::Display for Plan {
         self.matrices(formatter, "pack  embed_tokens", Role::EmbedTokens)?;
         self.matrices(formatter, "pack  embed_tokens_per_layer", Role::EmbedTokensPerLayer)?;
         self.matrices(formatter, "copy  norms and scalars", Role::Vector)?;
+        if !self.towers.is_empty() {
+            writeln!(formatter, "copy  vision and audio side: {} tensors", self.towers.len())?;
+        }
         for (reason, (count, bytes)) in self.left_out() {
             let words = reason.words();
             let size = mebibytes(bytes);

@@ -17,7 +17,7 @@ use w4pack_format::group::GROUP;
 use w4pack_format::names::{NameLayout, TextTensor, is_tower, is_unused_shared_kv, text_tensors};
 use w4pack_format::scale::ScaleDtype;
 
-use crate::{ConvertError, Layout, Options};
+use crate::{ConvertError, Layout, Options, Towers};
 
 /// What a conversion will do.
 #[derive(Debug, Clone)]
@@ -28,16 +28,31 @@ pub struct Plan {
     pub config: Config,
     /// The layout of the output.
     pub layout: Layout,
+    /// The names of the output: text-only, or Google's where the towers are kept.
+    pub names: NameLayout,
     /// The scale dtype asked for.
     pub scale_dtype: ScaleDtype,
     /// The text model's tensors in the order of the data's way through it.
     pub text: Vec<TextTensor>,
+    /// The tensors of the vision and audio side that are kept, in the order of the source.
+    pub towers: Vec<TowerTensor>,
     /// The tensors of each source file, in the order of their bytes.
     pub shards: Vec<PlannedShard>,
     /// Every other file of the source.
     pub companions: Vec<Companion>,
     /// What the user should know before it starts.
     pub warnings: Vec<String>,
+}
+
+/// A tensor of the vision or audio side, the same in source and output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TowerTensor {
+    /// Full name.
+    pub name: String,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape.
+    pub shape: Vec<usize>,
 }
 
 /// A source file and what becomes of its tensors.
@@ -67,8 +82,10 @@ pub struct PlannedTensor {
 pub enum Treatment {
     /// Packed in 4 bits; the position in [`Plan::text`].
     Pack(usize),
-    /// Copied byte for byte under its text-only name; the position in [`Plan::text`].
+    /// Copied byte for byte under its name in the output; the position in [`Plan::text`].
     Copy(usize),
+    /// Copied byte for byte; the position in [`Plan::towers`].
+    KeepTower(usize),
     /// Not in the output.
     LeaveOut(Reason),
 }
@@ -116,7 +133,9 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
             shape: vec![config.text.vocab_size, config.text.hidden_size],
         });
     }
+    let names = output_names(checkpoint, &config, options.towers)?;
     let text = text_tensors(&config.text);
+    let mut towers = Vec::new();
     let demanded = demanded(checkpoint, &config, &text)?;
     let mut shards = Vec::new();
     for shard in checkpoint.shards() {
@@ -126,6 +145,11 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
             let treatment = match demanded.get(info.name.as_str()) {
                 Some(&position) if text[position].is_matrix() => Treatment::Pack(position),
                 Some(&position) => Treatment::Copy(position),
+                None if options.towers == Towers::Keep && is_tower(&info.name) => {
+                    let (name, shape) = (info.name.clone(), info.shape.clone());
+                    towers.push(TowerTensor { name, dtype: info.dtype, shape });
+                    Treatment::KeepTower(towers.len() - 1)
+                }
                 None => Treatment::LeaveOut(left_out(checkpoint, &config, located)?),
             };
             tensors.push(PlannedTensor { name: info.name.clone(), bytes: info.bytes(), treatment });
@@ -146,12 +170,35 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
         source: source.label().into(),
         config,
         layout: options.layout,
+        names,
         scale_dtype: options.scale_dtype,
         text,
+        towers,
         shards,
         companions,
         warnings,
     })
+}
+
+/// The names of the output. Towers can be kept only where the source has them.
+fn output_names(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    towers: Towers,
+) -> Result<NameLayout, ConvertError> {
+    let place = || checkpoint.source().label().to_string();
+    match towers {
+        Towers::Drop => Ok(NameLayout::TextOnly),
+        Towers::Keep if config.layout == NameLayout::TextOnly => {
+            let problem = "its config.json describes a text-only model";
+            Err(ConvertError::NoTowers { place: place(), problem })
+        }
+        Towers::Keep if !checkpoint.names().any(is_tower) => {
+            let problem = "none of its tensors belongs to a vision or audio tower";
+            Err(ConvertError::NoTowers { place: place(), problem })
+        }
+        Towers::Keep => Ok(NameLayout::Multimodal),
+    }
 }
 
 /// The demanded tensors by their full source name, each checked against the file.
@@ -221,14 +268,14 @@ fn left_out(
 }
 
 impl Plan {
-    /// The name of a text tensor in the output, which is text-only.
+    /// The name of a text tensor in the output.
     pub fn output_name(&self, position: usize) -> String {
-        NameLayout::TextOnly.full_name(&self.text[position].name)
+        self.names.full_name(&self.text[position].name)
     }
 
     /// The name of a text tensor's module in the output.
     pub fn output_module(&self, position: usize) -> String {
-        NameLayout::TextOnly.full_name(self.text[position].module())
+        self.names.full_name(self.text[position].module())
     }
 
     /// All tensors with the file they lie in.
