@@ -84,6 +84,13 @@ impl ConvertArguments {
 pub enum LayoutName {
     /// Everything in 4 bits, one shared table for embedding and head.
     Emb4,
+    /// The same with the table once more as the head: what vLLM loads.
+    Emb4Untied,
+    /// Linears in 4 bits, tables in bf16, as Google's own w4a16 release.
+    Linear,
+    /// Linears and the per-layer table in 4 bits, `embed_tokens` in bf16.
+    #[value(name = "linear-ple4")]
+    LinearPle4,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

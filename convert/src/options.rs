@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use w4pack_format::names::Role;
 use w4pack_format::scale::ScaleDtype;
 
 /// How a checkpoint is laid out in the output.
@@ -10,14 +11,42 @@ use w4pack_format::scale::ScaleDtype;
 pub enum Layout {
     /// Every linear and both tables in 4 bits, one table shared by input and head, tied.
     Emb4,
+    /// The same, and the table once more as `lm_head`, not tied.
+    Emb4Untied,
+    /// Every linear in 4 bits, both tables in bf16, tied.
+    Linear,
+    /// Every linear and the per-layer table in 4 bits, `embed_tokens` in bf16, tied.
+    LinearPle4,
 }
 
 impl Layout {
+    /// All of them.
+    pub const ALL: [Layout; 4] =
+        [Layout::Emb4, Layout::Emb4Untied, Layout::Linear, Layout::LinearPle4];
+
     /// The name on the command line and in the manifest.
     pub fn name(self) -> &'static str {
         match self {
             Layout::Emb4 => "emb4",
+            Layout::Emb4Untied => "emb4-untied",
+            Layout::Linear => "linear",
+            Layout::LinearPle4 => "linear-ple4",
         }
+    }
+
+    /// Whether tensors of this role become packed words.
+    pub fn packs(self, role: Role) -> bool {
+        match role {
+            Role::Linear => true,
+            Role::EmbedTokens => matches!(self, Layout::Emb4 | Layout::Emb4Untied),
+            Role::EmbedTokensPerLayer => self != Layout::Linear,
+            Role::Vector => false,
+        }
+    }
+
+    /// Whether the packed `embed_tokens` is stored once more, as the head.
+    pub fn has_own_head(self) -> bool {
+        self == Layout::Emb4Untied
     }
 }
 
@@ -31,10 +60,11 @@ impl FromStr for Layout {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "emb4" => Ok(Layout::Emb4),
-            other => Err(format!("`{other}` is not a layout (emb4)")),
-        }
+        let found = Layout::ALL.into_iter().find(|layout| layout.name() == text);
+        found.ok_or_else(|| {
+            let names = Layout::ALL.map(Layout::name).join(", ");
+            format!("`{text}` is not a layout ({names})")
+        })
     }
 }
 

@@ -13,9 +13,13 @@ use w4pack_format::source::Source;
 
 pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
     let source = locate::source(&arguments.source, arguments.revision.as_deref())?;
-    let LayoutName::Emb4 = arguments.layout;
     let options = Options {
-        layout: Layout::Emb4,
+        layout: match arguments.layout {
+            LayoutName::Emb4 => Layout::Emb4,
+            LayoutName::Emb4Untied => Layout::Emb4Untied,
+            LayoutName::Linear => Layout::Linear,
+            LayoutName::LinearPle4 => Layout::LinearPle4,
+        },
         towers: match arguments.towers {
             TowersName::Drop => Towers::Drop,
             TowersName::Keep => Towers::Keep,

@@ -7,6 +7,7 @@
 //! final. Nothing is kept in memory or spooled, and recovery stays one function.
 
 use w4pack_format::dtype::Dtype;
+use w4pack_format::names::Role;
 use w4pack_format::scale::ScaleDtype;
 
 use super::pass::Found;
@@ -64,10 +65,15 @@ impl Decisions {
         let mut contents = Contents::default();
         let mut destinations = Vec::with_capacity(plan.text.len());
         for (position, tensor) in plan.text.iter().enumerate() {
-            let scale_dtype = if tensor.is_matrix() { scales(position) } else { None };
+            let packs = plan.layout.packs(tensor.role);
+            let scale_dtype = if packs { scales(position) } else { None };
             match (scale_dtype, &tensor.shape[..]) {
                 (Some(scale_dtype), &[rows, columns]) => {
-                    destinations.push(Destination::Packed(contents.modules.len()));
+                    let module = contents.modules.len();
+                    destinations.push(Destination::Packed(module));
+                    if tensor.role == Role::EmbedTokens && plan.layout.has_own_head() {
+                        contents.head = Some(module);
+                    }
                     let name = plan.output_module(position);
                     contents.modules.push(Module { name, rows, columns, scale_dtype });
                 }

@@ -15,7 +15,7 @@ use w4pack_format::digest::{Hasher, sha256};
 use w4pack_format::manifest::{FileRecord, HeaderRecord, SourceRecord};
 use w4pack_format::source::Source;
 
-use crate::pack::{Finish, PackWriter, Sidecar, check_output, packed_config};
+use crate::pack::{Finish, PackWriter, Sidecar, check_output};
 use crate::plan::{CompanionFate, Plan, plan};
 use crate::progress::{Progress, Stage};
 use crate::report::Report;
@@ -126,11 +126,7 @@ impl Conversion<'_> {
             tensors: outcome.reading().tensors.clone(),
         };
         let finish = Finish {
-            config: &packed_config(
-                &self.plan.config,
-                self.plan.names,
-                &outcome.kept_modules(self.plan),
-            ),
+            config: &outcome.config(self.plan),
             source: record,
             options: self.options.recorded(),
             created: jiff::Timestamp::now().to_string(),

@@ -7,7 +7,7 @@ use w4pack_format::scale::ScaleDtype;
 
 use super::decision::{Decisions, Destination};
 use super::pass::{Found, Reading};
-use crate::pack::{Written, fits_f16_when_unpacked};
+use crate::pack::{Packing, Written, fits_f16_when_unpacked, packed_config};
 use crate::plan::{CompanionFate, Plan, Treatment};
 use crate::report::{KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally};
 
@@ -48,8 +48,22 @@ impl<'a> Outcome<'a> {
     }
 
     /// Output names of the modules that stay in bf16.
-    pub(super) fn kept_modules(&self, plan: &Plan) -> Vec<String> {
+    fn kept_modules(&self, plan: &Plan) -> Vec<String> {
         self.kept(plan).into_iter().map(|kept| kept.module).collect()
+    }
+
+    /// config.json of the output.
+    pub(super) fn config(&self, plan: &Plan) -> serde_json::Value {
+        let contents = &self.last.0.contents;
+        let is_bf16 = |module: &crate::pack::Module| module.scale_dtype == ScaleDtype::BF16;
+        let packing = Packing {
+            layout: plan.layout,
+            names: plan.names,
+            kept: &self.kept_modules(plan),
+            own_head: contents.head.is_some(),
+            all_scales_bf16: contents.modules.iter().all(is_bf16),
+        };
+        packed_config(&plan.config, &packing)
     }
 
     fn kept(&self, plan: &Plan) -> Vec<KeptTensor> {

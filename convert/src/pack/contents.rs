@@ -43,9 +43,14 @@ pub struct CopiedTensor {
 pub struct Contents {
     /// The packed matrices.
     pub modules: Vec<Module>,
+    /// The module of [`Contents::modules`] that is stored once more, as `lm_head`.
+    pub head: Option<usize>,
     /// Everything else.
     pub copied: Vec<CopiedTensor>,
 }
+
+/// The head's name, under text-only and multimodal names alike.
+const HEAD: &str = "lm_head";
 
 /// Where the three tensors of a module begin in the file.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +64,8 @@ pub(super) struct ModulePlace {
 pub(super) struct Places {
     pub header: Header,
     pub modules: Vec<ModulePlace>,
+    /// Where the head begins, the second copy of [`Contents::head`].
+    pub head: Option<ModulePlace>,
     pub copied: Vec<u64>,
 }
 
@@ -67,7 +74,9 @@ impl Contents {
     /// of its element size, and modules in the given order.
     pub(super) fn places(&self) -> Result<Places, ConvertError> {
         let mut tensors = Vec::new();
-        for module in &self.modules {
+        let head =
+            self.head.map(|table| Module { name: HEAD.into(), ..self.modules[table].clone() });
+        for module in self.modules.iter().chain(&head) {
             let Module { name, rows, columns, scale_dtype } = module;
             let words = columns / GROUP * WORDS;
             tensors.push((packed_name(name), Dtype::I32, vec![*rows, words]));
@@ -92,7 +101,7 @@ impl Contents {
         };
         let modules = self.modules.iter().map(place).collect();
         let copied = self.copied.iter().map(|tensor| begins[tensor.name.as_str()]).collect();
-        Ok(Places { header, modules, copied })
+        Ok(Places { modules, head: head.as_ref().map(place), copied, header })
     }
 }
 

@@ -12,7 +12,7 @@ mod spool;
 mod staging;
 mod writer;
 
-pub use config::{fits_f16_when_unpacked, packed_config};
+pub use config::{Packing, fits_f16_when_unpacked, packed_config};
 pub use contents::{Contents, CopiedTensor, Module};
 pub use sidecar::{GroupNote, ModuleNotes, Sidecar, Step as StepNote};
 pub use staging::check_output;

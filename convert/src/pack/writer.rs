@@ -13,7 +13,7 @@ use w4pack_format::group::PACKED_BYTES;
 use w4pack_format::manifest::{FileRecord, MANIFEST_FILE, Manifest, Options, SCHEMA, SourceRecord};
 
 use super::behind::Behind;
-use super::contents::{Contents, Places};
+use super::contents::{Contents, ModulePlace, Places};
 use super::sidecar::Sidecar;
 use super::staging::Staging;
 use crate::ConvertError;
@@ -83,9 +83,11 @@ impl PackWriter {
             .file
             .set_len(writer.places.header.file_bytes())
             .map_err(ConvertError::io("size", &writer.path))?;
-        for (module, place) in writer.contents.modules.iter().zip(&writer.places.modules) {
+        for (number, module) in writer.contents.modules.iter().enumerate() {
             let shape = [module.rows, module.columns].map(|size| (size as i64).to_le_bytes());
-            writer.write_at(place.shape, &shape.concat())?;
+            for place in writer.places_of(number) {
+                writer.write_at(place.shape, &shape.concat())?;
+            }
         }
         Ok((writer, sidecar))
     }
@@ -99,10 +101,18 @@ impl PackWriter {
         words: &[u8],
         scales: &[u8],
     ) -> Result<(), ConvertError> {
-        let place = self.places.modules[module];
         let scale_bytes = self.contents.modules[module].scale_dtype.bytes() as u64;
-        self.write_at(place.words + first * PACKED_BYTES as u64, words)?;
-        self.write_at(place.scales + first * scale_bytes, scales)
+        for place in self.places_of(module) {
+            self.write_at(place.words + first * PACKED_BYTES as u64, words)?;
+            self.write_at(place.scales + first * scale_bytes, scales)?;
+        }
+        Ok(())
+    }
+
+    /// Where a module lies: one place, or two for a table that is the head as well.
+    fn places_of(&self, module: usize) -> impl Iterator<Item = ModulePlace> {
+        let head = self.places.head.filter(|_| self.contents.head == Some(module));
+        [self.places.modules[module]].into_iter().chain(head)
     }
 
     /// Writes bytes of a copied tensor from its byte `first` on.

@@ -136,14 +136,16 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
     let names = output_names(checkpoint, &config, options.towers)?;
     let text = text_tensors(&config.text);
     let mut towers = Vec::new();
-    let demanded = demanded(checkpoint, &config, &text)?;
+    let demanded = demanded(checkpoint, &config, &text, options.layout)?;
     let mut shards = Vec::new();
     for shard in checkpoint.shards() {
         let mut tensors = Vec::new();
         for info in &shard.header.tensors {
             let located = Located { shard, info };
             let treatment = match demanded.get(info.name.as_str()) {
-                Some(&position) if text[position].is_matrix() => Treatment::Pack(position),
+                Some(&position) if options.layout.packs(text[position].role) => {
+                    Treatment::Pack(position)
+                }
                 Some(&position) => Treatment::Copy(position),
                 None if options.towers == Towers::Keep && is_tower(&info.name) => {
                     let (name, shape) = (info.name.clone(), info.shape.clone());
@@ -206,6 +208,7 @@ fn demanded(
     checkpoint: &Checkpoint,
     config: &Config,
     text: &[TextTensor],
+    layout: Layout,
 ) -> Result<HashMap<String, usize>, ConvertError> {
     let mut positions = HashMap::new();
     for (position, wanted) in text.iter().enumerate() {
@@ -215,13 +218,13 @@ fn demanded(
             let shape = wanted.shape.clone();
             return Err(ConvertError::MissingTensor { place, tensor: name, shape });
         };
-        check(wanted, located)?;
+        check(wanted, layout, located)?;
         positions.insert(name, position);
     }
     Ok(positions)
 }
 
-fn check(wanted: &TextTensor, located: Located<'_>) -> Result<(), ConvertError> {
+fn check(wanted: &TextTensor, layout: Layout, located: Located<'_>) -> Result<(), ConvertError> {
     let Located { shard, info } = located;
     let fail = |problem| ConvertError::Tensor {
         file: shard.path.clone(),
@@ -236,7 +239,7 @@ fn check(wanted: &TextTensor, located: Located<'_>) -> Result<(), ConvertError> 
         return Err(fail(format!("its dtype is {}, w4pack converts BF16", info.dtype)));
     }
     let columns = wanted.shape.last().copied().unwrap_or_default();
-    if wanted.is_matrix() && !columns.is_multiple_of(GROUP) {
+    if layout.packs(wanted.role) && !columns.is_multiple_of(GROUP) {
         return Err(fail(format!("its {columns} columns are not a multiple of {GROUP}")));
     }
     Ok(())
