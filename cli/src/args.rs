@@ -91,6 +91,8 @@ pub enum LayoutName {
     /// Linears and the per-layer table in 4 bits, `embed_tokens` in bf16.
     #[value(name = "linear-ple4")]
     LinearPle4,
+    /// One GGUF file with Q4_0 blocks of the recovered codes: what llama.cpp loads.
+    Gguf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

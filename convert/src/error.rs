@@ -5,6 +5,7 @@ use std::path::Path;
 
 use w4pack_format::FormatError;
 
+use crate::Layout;
 use crate::recover::Misfit;
 
 /// A conversion that did not happen; nothing was left under a final name.
@@ -26,6 +27,14 @@ pub enum ConvertError {
         place: String,
         /// What was found.
         problem: &'static str,
+    },
+    /// A model or an option that a layout cannot hold.
+    #[error("layout {layout} cannot hold this: {problem}")]
+    Layout {
+        /// The layout asked for.
+        layout: Layout,
+        /// Why not.
+        problem: String,
     },
     /// A tensor that the configuration demands is not there.
     #[error(
@@ -116,6 +125,9 @@ impl ConvertError {
             ConvertError::Format(error) => error.hint(),
             ConvertError::Group { misfit: Misfit::OffGrid(_), tensor, .. } => {
                 Some(format!("is this a QAT release? --allow-off-grid keeps `{tensor}` in bf16"))
+            }
+            ConvertError::Layout { .. } => {
+                Some("the other layouts hold every Gemma 4 that w4pack converts".into())
             }
             ConvertError::NoTowers { .. } => {
                 Some("leave out --towers keep: the result is the text model either way".into())

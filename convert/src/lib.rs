@@ -7,6 +7,7 @@
 
 mod convert;
 mod error;
+mod llama_cpp;
 mod options;
 mod pack;
 mod plan;
@@ -16,6 +17,7 @@ mod report;
 
 pub use convert::convert;
 pub use error::ConvertError;
+pub use llama_cpp::GGUF_FILE;
 pub use options::{Layout, Options, Towers};
 pub use plan::{
     Companion, CompanionFate, Plan, PlannedShard, PlannedTensor, Reason, TowerTensor, Treatment,

@@ -17,12 +17,14 @@ pub enum Layout {
     Linear,
     /// Every linear and the per-layer table in 4 bits, `embed_tokens` in bf16, tied.
     LinearPle4,
+    /// One GGUF file: every linear and both tables as Q4_0 blocks, for llama.cpp.
+    Gguf,
 }
 
 impl Layout {
     /// All of them.
-    pub const ALL: [Layout; 4] =
-        [Layout::Emb4, Layout::Emb4Untied, Layout::Linear, Layout::LinearPle4];
+    pub const ALL: [Layout; 5] =
+        [Layout::Emb4, Layout::Emb4Untied, Layout::Linear, Layout::LinearPle4, Layout::Gguf];
 
     /// The name on the command line and in the manifest.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Layout {
             Layout::Emb4Untied => "emb4-untied",
             Layout::Linear => "linear",
             Layout::LinearPle4 => "linear-ple4",
+            Layout::Gguf => "gguf",
         }
     }
 
@@ -38,7 +41,9 @@ impl Layout {
     pub fn packs(self, role: Role) -> bool {
         match role {
             Role::Linear => true,
-            Role::EmbedTokens => matches!(self, Layout::Emb4 | Layout::Emb4Untied),
+            Role::EmbedTokens => {
+                matches!(self, Layout::Emb4 | Layout::Emb4Untied | Layout::Gguf)
+            }
             Role::EmbedTokensPerLayer => self != Layout::Linear,
             Role::Vector => false,
         }

@@ -19,6 +19,7 @@ pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
             LayoutName::Emb4Untied => Layout::Emb4Untied,
             LayoutName::Linear => Layout::Linear,
             LayoutName::LinearPle4 => Layout::LinearPle4,
+            LayoutName::Gguf => Layout::Gguf,
         },
         towers: match arguments.towers {
             TowersName::Drop => Towers::Drop,
@@ -94,10 +95,13 @@ pub fn summary(report: &Report) -> String {
     );
     let elements = total.groups * 32;
     text += &format!(
-        "  {} of {elements} values differ from the source with {} steps; `w4pack/exact.safetensors` \
-         ({} bytes) gives them back\n",
-        total.values_differing, report.scale_dtype, report.sidecar_bytes
+        "  {} of {elements} values, in {} groups, differ from the source with {} steps",
+        total.values_differing, total.inexact_groups, report.scale_dtype
     );
+    text += &match report.sidecar_bytes {
+        0 => "\n".into(),
+        bytes => format!("; `w4pack/exact.safetensors` ({bytes} bytes) gives them back\n"),
+    };
     let in_f32: Vec<_> = report.packed.iter().filter(|tensor| tensor.fell_back.is_some()).collect();
     if let Some(first) = in_f32.first() {
         text += &format!(

@@ -54,7 +54,8 @@ impl Decisions {
         Self::with(plan, |position| match self.destinations[position] {
             Destination::Packed(module) if found[module].off_grid.is_some() => None,
             Destination::Packed(module) if found[module].fell_back.is_some() => {
-                Some(ScaleDtype::F32)
+                // Q4_0 blocks know no wider step.
+                plan.gguf.is_none().then_some(ScaleDtype::F32)
             }
             _ => Some(plan.scale_dtype),
         })
@@ -62,7 +63,7 @@ impl Decisions {
 
     /// `scales` says for a matrix which dtype its steps get; `None` keeps it in bf16.
     fn with(plan: &Plan, scales: impl Fn(usize) -> Option<ScaleDtype>) -> Self {
-        let mut contents = Contents::default();
+        let mut contents = Contents { gguf: plan.gguf.clone(), ..Contents::default() };
         let mut destinations = Vec::with_capacity(plan.text.len());
         for (position, tensor) in plan.text.iter().enumerate() {
             let packs = plan.layout.packs(tensor.role);

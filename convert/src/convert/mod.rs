@@ -125,8 +125,9 @@ impl Conversion<'_> {
             headers: headers.collect(),
             tensors: outcome.reading().tensors.clone(),
         };
+        let config = outcome.config(self.plan);
         let finish = Finish {
-            config: &outcome.config(self.plan),
+            config: config.as_ref(),
             source: record,
             options: self.options.recorded(),
             created: jiff::Timestamp::now().to_string(),

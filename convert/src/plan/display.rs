@@ -6,6 +6,7 @@ use std::fmt;
 use w4pack_format::names::{Role, TextTensor};
 
 use super::{CompanionFate, Plan, Reason, Treatment};
+use crate::GGUF_FILE;
 
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,6 +34,9 @@ impl fmt::Display for Plan {
             let words = reason.words();
             let size = mebibytes(bytes);
             writeln!(formatter, "leave out  {words}: {count} tensors, {size:.1} MiB")?;
+        }
+        if self.gguf.is_some() {
+            writeln!(formatter, "write  {GGUF_FILE}, vocabulary and chat template inside")?;
         }
         for companion in &self.companions {
             match companion.fate {

@@ -13,11 +13,14 @@ use std::collections::HashMap;
 use w4pack_format::checkpoint::{Checkpoint, Located};
 use w4pack_format::config::Config;
 use w4pack_format::dtype::Dtype;
+use w4pack_format::gguf::names::{ROPE_FREQS, to_gguf};
 use w4pack_format::group::GROUP;
 use w4pack_format::names::{NameLayout, TextTensor, is_tower, is_unused_shared_kv, text_tensors};
 use w4pack_format::scale::ScaleDtype;
+use w4pack_format::source::Source;
 
-use crate::{ConvertError, Layout, Options, Towers};
+use crate::pack::GgufForm;
+use crate::{ConvertError, Layout, Options, Towers, llama_cpp};
 
 /// What a conversion will do.
 #[derive(Debug, Clone)]
@@ -40,6 +43,8 @@ pub struct Plan {
     pub shards: Vec<PlannedShard>,
     /// Every other file of the source.
     pub companions: Vec<Companion>,
+    /// What a GGUF file holds beside the source's tensors, if the output is one.
+    pub gguf: Option<GgufForm>,
     /// What the user should know before it starts.
     pub warnings: Vec<String>,
 }
@@ -134,6 +139,10 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
         });
     }
     let names = output_names(checkpoint, &config, options.towers)?;
+    let gguf = match options.layout {
+        Layout::Gguf => Some(gguf_form(&**source, &config, options)?),
+        _ => None,
+    };
     let text = text_tensors(&config.text);
     let mut towers = Vec::new();
     let demanded = demanded(checkpoint, &config, &text, options.layout)?;
@@ -158,7 +167,7 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
         }
         shards.push(PlannedShard { path: shard.path.clone(), bytes: shard.bytes, tensors });
     }
-    let (companions, mut warnings) = companions::choose(checkpoint)?;
+    let (companions, mut warnings) = companions::choose(checkpoint, options.layout)?;
     warnings.extend(config.unknown.iter().map(|key| {
         format!("config.json: `{key}` is not known to w4pack; whether it changes the model is not known either")
     }));
@@ -178,7 +187,31 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
         towers,
         shards,
         companions,
+        gguf,
         warnings,
+    })
+}
+
+/// What a GGUF file holds beside the tensors.
+///
+/// Errors: options that it has no room for; a model that llama.cpp computes in another way.
+fn gguf_form(
+    source: &dyn Source,
+    config: &Config,
+    options: &Options,
+) -> Result<GgufForm, ConvertError> {
+    let refuse =
+        |problem: &str| ConvertError::Layout { layout: Layout::Gguf, problem: problem.into() };
+    if options.towers == Towers::Keep {
+        return Err(refuse("llama.cpp reads towers from a file of their own (--towers drop)"));
+    }
+    if options.scale_dtype != ScaleDtype::F16 {
+        return Err(refuse("the steps of Q4_0 blocks are f16 (--scale-dtype f16)"));
+    }
+    let factors = llama_cpp::rope_factors(&config.text)?;
+    Ok(GgufForm {
+        metadata: llama_cpp::metadata(source, config)?,
+        tensors: vec![(ROPE_FREQS.into(), factors)],
     })
 }
 
@@ -273,12 +306,18 @@ fn left_out(
 impl Plan {
     /// The name of a text tensor in the output.
     pub fn output_name(&self, position: usize) -> String {
-        self.names.full_name(&self.text[position].name)
+        let name = &self.text[position].name;
+        // llama.cpp has a name for every tensor of the model; its tests hold the list against ours.
+        let in_gguf = self.gguf.as_ref().and_then(|_| to_gguf(name));
+        in_gguf.unwrap_or_else(|| self.names.full_name(name))
     }
 
-    /// The name of a text tensor's module in the output.
+    /// The name of a text tensor's module in the output; in a GGUF file, of the tensor.
     pub fn output_module(&self, position: usize) -> String {
-        self.names.full_name(self.text[position].module())
+        match self.gguf {
+            Some(_) => self.output_name(position),
+            None => self.names.full_name(self.text[position].module()),
+        }
     }
 
     /// All tensors with the file they lie in.

@@ -2,7 +2,7 @@
 //!
 //! Source: ggml's `ggml-common.h` (layouts) and `ggml-quants.c` (arithmetic).
 
-use crate::group::GROUP;
+use crate::group::{GROUP, PACKED_BYTES};
 use half::f16;
 
 /// Bytes of a Q4_0 block: a step in f16, then 32 nibbles.
@@ -38,6 +38,30 @@ pub fn q4_0_to_codes(block: &[u8; Q4_0_BYTES]) -> ([i8; GROUP], f16) {
     (codes, step)
 }
 
+/// A Q4_0 block from the packed bytes of a group (element 2k in the low nibble of byte k, 2k + 1 in
+/// the high one) and its f16 step, both as they lie in a file. Nibbles are code + 8 in both formats.
+pub fn q4_0_from_packed(packed: &[u8; PACKED_BYTES], step: [u8; 2]) -> [u8; Q4_0_BYTES] {
+    let mut block = [0; Q4_0_BYTES];
+    block[..2].copy_from_slice(&step);
+    let (first, second) = packed.split_at(PACKED_BYTES / 2);
+    for (pair, (first, second)) in block[2..].chunks_exact_mut(2).zip(first.iter().zip(second)) {
+        pair[0] = first & 0x0f | second << 4;
+        pair[1] = first >> 4 | second & 0xf0;
+    }
+    block
+}
+
+/// Packed bytes and f16 step of a Q4_0 block; the way back.
+pub fn q4_0_to_packed(block: &[u8; Q4_0_BYTES]) -> ([u8; PACKED_BYTES], [u8; 2]) {
+    let mut packed = [0; PACKED_BYTES];
+    let (first, second) = packed.split_at_mut(PACKED_BYTES / 2);
+    for (pair, (first, second)) in block[2..].chunks_exact(2).zip(first.iter_mut().zip(second)) {
+        *first = pair[0] & 0x0f | pair[1] << 4;
+        *second = pair[0] >> 4 | pair[1] & 0xf0;
+    }
+    (packed, [block[0], block[1]])
+}
+
 /// The values of a Q6_K block: step · scale · code in f32, code in -32..31.
 ///
 /// Two halves of 128 elements. In a half, byte l of 32 and byte l + 32 of the low nibbles hold
@@ -64,6 +88,7 @@ pub fn q6_k_values(block: &[u8; Q6_K_BYTES]) -> [f32; Q6_K_ELEMENTS] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::{pack, words_to_bytes};
     use proptest::prelude::*;
 
     proptest! {
@@ -76,6 +101,11 @@ mod tests {
             let (back, same) = q4_0_to_codes(&q4_0_from_codes(&codes, step));
             prop_assert_eq!(back, codes);
             prop_assert_eq!(same.to_bits(), step.to_bits());
+            // The short way there and back is the same.
+            let packed = words_to_bytes(&pack(&codes));
+            let block = q4_0_from_packed(&packed, step.to_le_bytes());
+            prop_assert_eq!(block, q4_0_from_codes(&codes, step));
+            prop_assert_eq!(q4_0_to_packed(&block), (packed, step.to_le_bytes()));
         }
     }
 
