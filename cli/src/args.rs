@@ -59,8 +59,8 @@ pub struct ConvertArguments {
     #[arg(long, default_value = "f16", value_parser = ["f16", "f32", "bf16"])]
     scale_dtype: String,
     /// What becomes of the vision and audio towers.
-    #[arg(long, value_enum, default_value_t = Towers::Drop)]
-    pub towers: Towers,
+    #[arg(long, value_enum, default_value_t = TowersName::Drop)]
+    pub towers: TowersName,
     /// Keep tensors that are not on a 4-bit grid in bf16 instead of refusing.
     #[arg(long)]
     pub allow_off_grid: bool,
@@ -85,12 +85,23 @@ impl ConvertArguments {
 pub enum LayoutName {
     /// Everything in 4 bits, one shared table for embedding and head.
     Emb4,
+    /// The same with the table once more as the head: what vLLM loads.
+    Emb4Untied,
+    /// Linears in 4 bits, tables in bf16, as Google's own w4a16 release.
+    Linear,
+    /// Linears and the per-layer table in 4 bits, `embed_tokens` in bf16.
+    #[value(name = "linear-ple4")]
+    LinearPle4,
+    /// One GGUF file with Q4_0 blocks of the recovered codes: what llama.cpp loads.
+    Gguf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Towers {
+pub enum TowersName {
     /// Left out, listed and hashed; the result has text-only names.
     Drop,
+    /// Copied byte for byte; the result has Google's multimodal names and configuration.
+    Keep,
 }
 
 #[derive(Args)]
