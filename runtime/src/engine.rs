@@ -1,6 +1,6 @@
 //! Requests in, tokens out.
 
-use crate::device::cuda::CudaDevice;
+use crate::device::cuda::{CudaDevice, LoadReport, Sizes};
 use crate::device::{CpuDevice, Device, Slot, Wanted, Work, physical_cores};
 use crate::error::{Result, RuntimeError};
 use crate::forward::check_ids;
@@ -101,10 +101,22 @@ impl Generation {
     }
 }
 
+/// What a card holds and how it got there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CardReport {
+    /// The plan, for people.
+    pub memory_table: String,
+    /// The plan, in bytes.
+    pub sizes: Sizes,
+    /// How loading went.
+    pub load: LoadReport,
+}
+
 /// A model on a device, ready for requests.
 pub struct Engine {
     config: Config,
     notes: Vec<String>,
+    card: Option<CardReport>,
     device: Box<dyn Device>,
     context: usize,
     chunk: usize,
@@ -125,7 +137,13 @@ impl Engine {
     pub fn on_card(device: CudaDevice, chunk: usize) -> Result<Self> {
         let (config, notes) = (device.config().clone(), device.notes().to_vec());
         let options = EngineOptions { context: Some(device.context()), chunk, threads: None };
-        Self::on_device(config, notes, Box::new(device), options)
+        let card = CardReport {
+            memory_table: device.memory_table(),
+            sizes: device.plan().sizes,
+            load: device.load_report(),
+        };
+        let engine = Self::on_device(config, notes, Box::new(device), options)?;
+        Ok(Self { card: Some(card), ..engine })
     }
 
     /// An engine on any device that holds the model of `config`.
@@ -144,7 +162,7 @@ impl Engine {
         if options.chunk == 0 {
             return Err(setting("chunk", 0, "at least 1".into()));
         }
-        Ok(Self { config, notes, device, context, chunk: options.chunk })
+        Ok(Self { config, notes, card: None, device, context, chunk: options.chunk })
     }
 
     /// The model's configuration.
@@ -155,6 +173,11 @@ impl Engine {
     /// What the checkpoint holds and the model does not use, in words.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// What the card holds, if there is one.
+    pub fn card(&self) -> Option<&CardReport> {
+        self.card.as_ref()
     }
 
     /// Positions a sequence may have.

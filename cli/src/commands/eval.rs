@@ -1,7 +1,8 @@
 //! `w4pack eval`: questions to a local model or a server, and two results compared.
 
-use super::run::{Text, load_model};
-use crate::args::WeightsName;
+use super::engine;
+use super::run::Text;
+use crate::args::engine::WeightsName;
 use crate::args::eval::{
     AskingArguments, BfclArguments, CompareArguments, EvalArguments, EvalCommand, Gsm8kArguments,
     RecallArguments, Switch, WordingName,
@@ -20,11 +21,12 @@ use w4pack_eval::{
     Answerer, LocalAnswerer, Progress, Question, RunOptions, ServerAnswerer, ServerOptions,
     Summary, bfcl, compare, gsm8k, recall,
 };
+use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
 use w4pack_format::digest::sha256;
 use w4pack_format::manifest::MANIFEST_FILE;
-use w4pack_runtime::{Engine, EngineOptions, GenerationDefaults, Sampling};
+use w4pack_runtime::{GenerationDefaults, Sampling};
 
 /// Wait before a failed request is repeated for the first time.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -198,7 +200,7 @@ impl Manner<'_> {
             None => home::newest_conversion()?.display().to_string(),
         };
         let source = locate::source(&name, None)?;
-        let checkpoint = Checkpoint::open(source.clone())?;
+        let checkpoint = Arc::new(Checkpoint::open(source.clone())?);
         let config = Config::load(&*source)?;
         let defaults = GenerationDefaults::load(&*source, &config)?;
         let text = Text::load(&*source, &config)?;
@@ -211,15 +213,12 @@ impl Manner<'_> {
             Some(_) => Some(sha256(&source.read_file(MANIFEST_FILE)?)),
             None => None,
         };
-        let weights = match asking.weights {
+        let weights = match asking.engine.weights {
             WeightsName::Codes => "codes",
             WeightsName::Bf16 => "bf16",
         };
         let identity = json!({"model": name, "manifest_sha256": manifest, "weights": weights});
-        let model = load_model(&checkpoint, asking.weights, self.quiet)?;
-        let options =
-            EngineOptions { context: asking.context, chunk: asking.chunk, threads: asking.threads };
-        let engine = Engine::new(model, options)?;
+        let engine = engine::open(&checkpoint, &asking.engine, self.quiet)?;
         if !self.quiet {
             eprintln!("model: {name}, {}", engine.device());
         }

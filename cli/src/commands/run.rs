@@ -1,9 +1,8 @@
 //! `w4pack run`: a prompt in, an answer out.
 
-use super::check_threads;
-use crate::args::{DeviceName, RunArguments, WeightsName};
+use super::engine;
+use crate::args::RunArguments;
 use crate::message::{Usage, warn};
-use crate::progress::Bytes;
 use crate::{home, locate, output};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -17,8 +16,7 @@ use w4pack_format::config::Config;
 use w4pack_format::source::Source;
 use w4pack_runtime::chat::{ChatTemplate, RenderRequest, SpecialTokens, StreamDecoder, Tokenizer};
 use w4pack_runtime::{
-    Engine, EngineOptions, Generation, GenerationDefaults, LoadOptions, Model, Request, Sampling,
-    WeightValues, logits_file::write_logits,
+    Engine, Generation, GenerationDefaults, Request, Sampling, logits_file::write_logits,
 };
 
 /// Longest answer when nobody says otherwise and the context has room.
@@ -37,7 +35,7 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
     if let Some(path) = &arguments.logits {
         check_logits_target(path, &name)?;
     }
-    let checkpoint = Checkpoint::open(source.clone())?;
+    let checkpoint = Arc::new(Checkpoint::open(source.clone())?);
     let config = Config::load(&*source)?;
     let defaults = GenerationDefaults::load(&*source, &config)?;
     for key in config.unknown.iter().chain(&defaults.unknown) {
@@ -48,20 +46,13 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
     }
 
     // The tokenizer takes a second of its own: read it beside the weights.
-    let (model, text) = std::thread::scope(|scope| {
+    let (mut engine, text) = std::thread::scope(|scope| {
         let text = scope.spawn(|| Text::load(&*source, &config));
-        let model = load_model(&checkpoint, arguments.weights, quiet);
+        let engine = engine::open(&checkpoint, &arguments.engine, quiet);
         let text = text.join().map_err(|_| anyhow::anyhow!("the tokenizer's thread panicked"));
-        model.and_then(|model| Ok((model, text??)))
+        engine.and_then(|engine| Ok((engine, text??)))
     })?;
     let prompt = text.prompt(arguments, &name)?;
-    let options = EngineOptions {
-        context: arguments.context,
-        chunk: arguments.chunk,
-        threads: arguments.threads.map(check_threads).transpose()?,
-    };
-    let (DeviceName::Auto | DeviceName::Cpu) = arguments.device;
-    let mut engine = Engine::new(model, options)?;
     for note in engine.notes() {
         warn(&format!("`{name}`: {note}"));
     }
@@ -75,7 +66,9 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
         logits: arguments.logits.is_some(),
         prompt,
     };
-    if !quiet {
+    if let (Some(card), false) = (engine.card(), quiet) {
+        eprintln!("{}\n{}", engine.device(), card.memory_table);
+    } else if !quiet {
         let plan = engine.memory_plan();
         let total = plan.total(request.prompt.len() + request.max_tokens.unwrap_or(0));
         eprintln!("{}: {} MiB of memory", engine.device(), total.div_ceil(1 << 20));
@@ -94,18 +87,6 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
         summary(&generation);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-pub fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
-    let weights = match weights {
-        WeightsName::Codes => WeightValues::Codes,
-        WeightsName::Bf16 => WeightValues::Bf16,
-    };
-    let bar = Bytes::new("loading", quiet);
-    let options = LoadOptions { weights };
-    let model = Model::load(checkpoint, &options, &mut |seen| bar.set(seen.bytes, seen.total));
-    bar.finish();
-    Ok(model?)
 }
 
 /// A file of logits takes the place of what has its name: that must be a plain file, and none of
@@ -278,6 +259,17 @@ fn report(generation: &Generation, text: Option<&str>, model: &str, engine: &Eng
         "model": model,
         "device": engine.device(),
         "context": engine.context(),
+        "gpu": engine.card().map(|card| json!({
+            "allocated_bytes": card.sizes.total(),
+            "weights_bytes": card.sizes.weights,
+            "per_layer_table_bytes": card.sizes.table,
+            "full_layers_kv_bytes": card.sizes.full,
+            "sliding_layers_kv_bytes": card.sizes.sliding,
+            "work_space_bytes": card.sizes.work,
+            "load_bytes": card.load.bytes,
+            "load_seconds": card.load.duration.as_secs_f64(),
+            "load_bytes_per_second": card.load.bytes as f64 / card.load.duration.as_secs_f64(),
+        })),
     })
 }
 

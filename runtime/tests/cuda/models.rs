@@ -1,9 +1,12 @@
-//! Whole models against the CPU's plain pass, unrounded.
+//! Whole models against the CPU's plain pass, unrounded but for keys and values, which both keep in
+//! f16.
 //!
-//! Tolerance: products keep 22 bits and sums are f32, as on the CPU; what differs is the cache, whose
-//! f16 keys and values are off by up to 2^-12 of their size. On these models, whose logits are
-//! capped at 30, that moves a logit by a few thousandths; a query times a key of norm `sqrt(d)` each,
-//! off by 2^-12 of their size, gives scores off by `sqrt(d) / 4096`, so weights off by that share.
+//! Tolerances. Products keep 22 bits and sums are f32, as on the CPU, so logits of these models
+//! (capped at 30) are within a few 1e-4; now and then a key or a value lies so near the middle of
+//! two f16 numbers that the two passes round it differently, by 2^-11 of its size, which moves a
+//! score by up to 2^-11 * sqrt(head_dim). Against references whose keys and values are f32, every
+//! score is off by up to that, and in models of random weights, whose scores reach +-64, a logit by
+//! some hundredths.
 
 use crate::has_card;
 use crate::support::checkpoint::Draft;
@@ -14,10 +17,14 @@ use std::path::Path;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products, TablePlace};
+use w4pack_runtime::cache::{Cache, Kept};
 use w4pack_runtime::{Device, Model, Plain, Wanted, Work};
 
-/// Of a logit, with f16 keys and values.
-const TOLERANCE: f64 = 2e-2;
+/// Of a logit, against a pass that keeps keys and values in f16 too.
+const TOLERANCE: f64 = 5e-3;
+
+/// Of a logit, against one that keeps them in f32.
+const AGAINST_F32: f64 = 0.15;
 
 fn device(folder: &Path, options: CudaOptions) -> CudaDevice {
     let checkpoint = Arc::new(Checkpoint::open_folder(folder).expect("it opens"));
@@ -64,7 +71,8 @@ fn prompt_then_decode(
 }
 
 fn plain_logits(model: &Model, tokens: &[u32]) -> Vec<f32> {
-    in_chunks(model, &Plain::<f32>::new(), tokens, tokens.len(), Wanted::All)
+    let mut cache = Cache::keeping(&model.config.text, tokens.len(), Kept::F16);
+    pass(model, &Plain::<f32>::new(), &mut cache, tokens, Wanted::All)
 }
 
 fn each_products(mut check: impl FnMut(Products)) {
@@ -138,7 +146,7 @@ fn every_kind_of_cache_and_every_place_of_the_table_runs() {
     assert_eq!(by_place[0], by_place[1]);
     assert_eq!(by_place[0], by_place[2]);
     // bf16 keeps 8 bits; q8 keeps 7 of the largest of 32.
-    for (kv, tolerance) in [(KvType::F16, TOLERANCE), (KvType::Bf16, 0.15), (KvType::Q8, 0.3)] {
+    for (kv, tolerance) in [(KvType::F16, TOLERANCE), (KvType::Bf16, 0.3), (KvType::Q8, 0.6)] {
         let options = CudaOptions { kv, ..options(16, Products::Mma) };
         let mut device = device(folder.path(), options);
         let rows = prompt_then_decode(&mut device, &tokens[..30], 30, &tokens[30..]);
@@ -186,20 +194,23 @@ fn the_reference_models_give_transformers_logits() {
         for layout in ["google", "text"] {
             let set = conformance.join(set);
             let reference = Tensors::read(&set.join("reference/logits.safetensors"));
+            let model = load(&set.join(layout));
             each_products(|products| {
                 let mut device = device(&set.join(layout), options(33, products));
                 for prompt in prompts(&set) {
                     let name = format!("{} {layout} {} {products:?}", set.display(), prompt.name);
                     let expected = reference.f32(&format!("f32|{}|prompt_logits", prompt.name));
-                    let far = worst(&all_logits(&mut device, &prompt.ids), &expected);
-                    println!("{name}: {far:e}");
-                    assert!(far <= TOLERANCE, "{name}: {far}");
+                    let found = all_logits(&mut device, &prompt.ids);
+                    let far = worst(&found, &expected);
+                    let near = worst(&found, &plain_logits(&model, &prompt.ids));
+                    println!("{name}: {far:e} from transformers, {near:e} from the plain pass");
+                    assert!(far <= AGAINST_F32 && near <= TOLERANCE, "{name}: {far}, {near}");
                     let expected = reference.f32(&format!("f32|{}|decode_logits_cached", prompt.name));
                     let answer = &prompt.greedy_cached;
                     let answer = &answer[..answer.len() - 1];
                     let rows = prompt_then_decode(&mut device, &prompt.ids, 512, answer).concat();
                     let far = worst(&rows, &expected);
-                    assert!(far <= TOLERANCE, "{name}, decode: {far}");
+                    assert!(far <= AGAINST_F32, "{name}, decode: {far}");
                     check_greedy(&rows, &expected, &prompt.greedy_cached, &name);
                 }
             });
@@ -238,8 +249,73 @@ fn check_greedy(rows: &[f32], expected: &[f32], ids: &[u32], name: &str) {
             .enumerate()
             .filter(|(id, _)| *id != best)
             .fold(f32::NEG_INFINITY, |most, (_, &logit)| most.max(logit));
-        if f64::from(expected[best] - second) > 2.0 * TOLERANCE {
+        if f64::from(expected[best] - second) > 2.0 * AGAINST_F32 {
             assert_eq!(argmax(found), ids[step], "{name}, step {step}");
         }
     }
+}
+
+/// Prompt lengths on both sides of every tile, and chunks that windows and tiles do not divide.
+#[test]
+fn field_cases_14_and_15_lengths_and_chunks_change_nothing() {
+    if !has_card() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = random::config();
+    config["sliding_window"] = json!(96);
+    config["max_position_embeddings"] = json!(2048);
+    random::packed_as(config, 5).write(folder.path());
+    let model = load(folder.path());
+    let tokens = random::tokens(1025, 9);
+    let expected = plain_logits(&model, &tokens);
+    each_products(|products| {
+        let mut first: Option<Vec<Vec<f32>>> = None;
+        for chunk in [33, 64, 256, 511, 512, 513] {
+            let mut device = device(folder.path(), options(chunk, products));
+            let mut rows = Vec::new();
+            let lengths = [1..=1, 31..=35, 63..=67, 95..=99, 255..=258, 511..=514, 1025..=1025];
+            for length in lengths.into_iter().flatten() {
+                let row = prompt_then_decode(&mut device, &tokens[..length], chunk, &[]).concat();
+                let far = worst(&row, &expected[(length - 1) * VOCABULARY..][..VOCABULARY]);
+                assert!(far <= TOLERANCE, "{products:?}, {length} in {chunk}s: {far}");
+                rows.push(row);
+            }
+            let same = first.get_or_insert_with(|| rows.clone());
+            assert_eq!(*same, rows, "{products:?}: chunks of {chunk} change bits");
+        }
+    });
+}
+
+/// What the small trained model answers, from packed words and from bf16.
+#[test]
+fn the_trained_model_answers_as_on_the_cpu() {
+    if !has_card() {
+        return;
+    }
+    let Some(folder) = std::env::var_os("W4PACK_TRAINED") else {
+        eprintln!("skipped: W4PACK_TRAINED is not set, the trained model is not at hand");
+        return;
+    };
+    let model = load(Path::new(&folder));
+    let mut device = device(Path::new(&folder), options(64, Products::Mma));
+    let (mut same, mut all) = (0, 0);
+    for seed in 0..20 {
+        let prompt: Vec<u32> = random::tokens(40, seed).iter().map(|id| 110 + id * 13).collect();
+        let (expected, _) = greedy(&model, &fast(), &prompt, prompt.len(), 32);
+        let slot = device.make_slot(80).expect("a slot");
+        let work = Work { slot, tokens: &prompt, logits: Wanted::Last };
+        let mut id = argmax(&device.step(&[work]).expect("it runs")[0]);
+        let mut ids = vec![id];
+        while ids.len() < 32 {
+            id = device.decode_greedy(slot, id).expect("it runs");
+            ids.push(id);
+        }
+        device.free_slot(slot).expect("it is in use");
+        same += usize::from(ids == expected);
+        all += 1;
+    }
+    println!("{same} of {all} answers equal");
+    // A near tie may fall the other way with keys and values in f16.
+    assert!(same * 10 >= all * 9, "{same} of {all} answers equal");
 }

@@ -4,17 +4,19 @@
 
 mod passes;
 mod plan;
+mod probe;
 mod upload;
 
 pub use passes::Products;
-pub use plan::{KvType, Plan, Sizes, TablePlace};
+pub use plan::{KvType, Plan, Sizes, TablePlace, Wish};
+pub use probe::{plan_for_shape, read_bandwidth};
 
 use super::{Device, Slot, Wanted, Work};
 use crate::error::{Result, RuntimeError};
 use crate::model::MemoryPlan;
 use crate::weights::{LoadProgress, Survey, survey};
 use passes::Passes;
-use plan::{Layout, Wish, lay_out};
+use plan::{Layout, lay_out};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upload::Uploader;
@@ -63,7 +65,7 @@ impl Default for CudaOptions {
 }
 
 /// Left to the driver when no limit is given: the graph, and what else runs on the card.
-const RESERVE: usize = 256 << 20;
+pub const RESERVE: usize = 256 << 20;
 
 /// How long loading took and what it moved.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -196,6 +198,11 @@ impl CudaDevice {
     /// What lies on the card.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The card's handle, to measure with.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
     }
 
     /// The card.
