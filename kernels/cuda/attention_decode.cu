@@ -95,6 +95,13 @@ __device__ __forceinline__ void join(const Attention &a, int head, int pieces, i
     }
 }
 
+// N neighbouring numbers at once, N 1, 2 or 4.
+template <int N> __device__ __forceinline__ void copy(float *to, const float *from) {
+    if (N == 4) *(float4 *)to = *(const float4 *)from;
+    if (N == 2) *(float2 *)to = *(const float2 *)from;
+    if (N == 1) *to = *from;
+}
+
 template <int TYPE, int HEAD_DIM, int ROWS>
 __device__ __forceinline__ void attention(const Attention &a) {
     constexpr int N = HEAD_DIM / 32;                 // numbers of a head in a lane
@@ -149,23 +156,28 @@ __device__ __forceinline__ void attention(const Attention &a) {
     float sums[ROWS][N] = {};
     // The state of row lane / KEYS % ROWS, the same in the lanes that share it.
     float largest = MINUS_INFINITY, total = 0.f;
-    for (int first = begin + warp * KEYS; first < end; first += WARPS * KEYS) {
-        float scores[ROWS * KEYS];
-        size_t index[KEYS];
+    // Keys of the next turn and values of this one are under way while this one's are multiplied.
+    Packed<TYPE, VECTOR> keys[VECTORS][KEYS], values[VECTORS][KEYS];
+    auto load = [&](Packed<TYPE, VECTOR> (&to)[VECTORS][KEYS], int first, const void *rows,
+                    const u16 *steps) {
 #pragma unroll
         for (int j = 0; j < KEYS; j++) {
-            const int p = min(first + j, end - 1);
+            const int p = min(first + j, end - 1); // beyond the end a copy of the last one
             const int slot = a.cache.window ? p % a.cache.window : p;
-            index[j] = slot * row_size + column + lane * VECTOR;
+            const size_t index = slot * row_size + column + lane * VECTOR;
+#pragma unroll
+            for (int c = 0; c < VECTORS; c++) to[c][j].load(rows, steps, index + c * 32 * VECTOR);
         }
+    };
+    int first = begin + warp * KEYS;
+    if (first < end) load(keys, first, a.cache.stored.keys, a.cache.stored.key_steps);
+    for (; first < end; first += WARPS * KEYS) {
+        load(values, first, a.cache.stored.values, a.cache.stored.value_steps);
+        float scores[ROWS * KEYS];
 #pragma unroll
         for (int i = 0; i < ROWS * KEYS; i++) scores[i] = 0.f;
 #pragma unroll
-        for (int c = 0; c < VECTORS; c++) {
-            Packed<TYPE, VECTOR> keys[KEYS];
-#pragma unroll
-            for (int j = 0; j < KEYS; j++)
-                keys[j].load(a.cache.stored.keys, a.cache.stored.key_steps, index[j] + c * 32 * VECTOR);
+        for (int c = 0; c < VECTORS; c++)
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 float q[VECTOR];
@@ -175,9 +187,10 @@ __device__ __forceinline__ void attention(const Attention &a) {
                 for (int j = 0; j < KEYS; j++)
 #pragma unroll
                     for (int i = 0; i < VECTOR; i++)
-                        scores[r * KEYS + j] = fmaf(q[i], keys[j][i], scores[r * KEYS + j]);
+                        scores[r * KEYS + j] = fmaf(q[i], keys[c][j][i], scores[r * KEYS + j]);
             }
-        }
+        if (first + WARPS * KEYS < end)
+            load(keys, first + WARPS * KEYS, a.cache.stored.keys, a.cache.stored.key_steps);
         float score = sum_many<ROWS * KEYS>(scores);
         if (first + lane % KEYS >= end) score = MINUS_INFINITY;
         float most = score;
@@ -203,50 +216,48 @@ __device__ __forceinline__ void attention(const Attention &a) {
             }
         }
 #pragma unroll
-        for (int c = 0; c < VECTORS; c++) {
-            Packed<TYPE, VECTOR> values[KEYS];
-#pragma unroll
-            for (int j = 0; j < KEYS; j++)
-                values[j].load(a.cache.stored.values, a.cache.stored.value_steps,
-                               index[j] + c * 32 * VECTOR);
+        for (int r = 0; r < ROWS; r++)
 #pragma unroll
             for (int j = 0; j < KEYS; j++) {
-                float value[VECTOR];
+                const float w = __shfl_sync(ALL, weight, r * KEYS + j);
 #pragma unroll
-                for (int i = 0; i < VECTOR; i++) value[i] = values[j][i];
-                // Beyond the end the weight is 0 and the row a copy of the last one.
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    const float w = __shfl_sync(ALL, weight, r * KEYS + j);
+                for (int c = 0; c < VECTORS; c++)
 #pragma unroll
                     for (int i = 0; i < VECTOR; i++)
-                        sums[r][c * VECTOR + i] = fmaf(w, value[i], sums[r][c * VECTOR + i]);
-                }
+                        sums[r][c * VECTOR + i] = fmaf(w, values[c][j][i], sums[r][c * VECTOR + i]);
             }
-        }
     }
 
-    // The warps' parts, in order. `queries` is free now and takes the sums, a warp after another.
+    // The warps' parts, in order. `queries` is free now and takes the sums, a warp after another; a
+    // warp without keys has nothing to add.
     if (lane % KEYS == 0 && lane / KEYS < ROWS) warp_state[warp][lane / KEYS] = make_float2(largest, total);
     __syncthreads();
+    constexpr int QUAD = VECTOR < 4 ? VECTOR : 4; // numbers of one access to shared memory
+    bool is_first = true;
 #pragma unroll 1
     for (int w = 0; w < WARPS; w++) {
+        if (warp_state[w][0].x == MINUS_INFINITY) continue;
         if (warp == w) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 float most = MINUS_INFINITY;
                 for (int o = 0; o < WARPS; o++) most = fmaxf(most, warp_state[o][r].x);
-                const float mine = warp_state[w][r].x;
-                const float factor = mine == MINUS_INFINITY ? 0.f : expf(mine - most);
+                const float factor = expf(warp_state[w][r].x - most);
 #pragma unroll
                 for (int c = 0; c < VECTORS; c++)
 #pragma unroll
-                    for (int i = 0; i < VECTOR; i++) {
-                        float *sum = &queries[r][c * 32 * VECTOR + lane * VECTOR + i];
-                        *sum = (w ? *sum : 0.f) + sums[r][c * VECTOR + i] * factor;
+                    for (int i = 0; i < VECTOR; i += QUAD) {
+                        float *place = &queries[r][c * 32 * VECTOR + lane * VECTOR + i];
+                        __align__(16) float old[QUAD] = {};
+                        if (!is_first) copy<QUAD>(old, place);
+#pragma unroll
+                        for (int k = 0; k < QUAD; k++)
+                            old[k] = fmaf(sums[r][c * VECTOR + i + k], factor, old[k]);
+                        copy<QUAD>(place, old);
                     }
             }
         }
+        is_first = false;
         __syncthreads();
     }
     const int pieces = range.pieces();

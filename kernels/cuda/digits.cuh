@@ -97,49 +97,88 @@ struct Input {
 
 // Makes the digits of x for the whole block; returns what products are multiplied by.
 // `scratch`: 2 * THREADS/32 numbers. Ends with a barrier.
+//
+// Everything a thread needs of its first eight numbers is asked for at once, so that the chain of a
+// decode step has one trip to memory here and not one for each norm.
 template <int THREADS>
 __device__ __forceinline__ float stage(const Input &in, int columns, const Digits &to, float *scratch,
                                        bool write_stream) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int chunks = columns / 8, groups = columns / GROUP;
+    if (!in.delta && !in.norm) {
+        // Long vectors as they are: several loads are under way before the first is used.
+        constexpr int BATCH = 3;
+        for (int first = warp * 32; first < chunks; first += BATCH * THREADS) {
+            __align__(16) float x[BATCH][8];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int chunk = first + b * THREADS + lane;
+                    *(float4 *)(x[b] + 4 * h) = chunk < chunks
+                                                    ? __ldcg((const float4 *)in.stream + 2 * chunk + h)
+                                                    : make_float4(0.f, 0.f, 0.f, 0.f);
+                }
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (first + b * THREADS < chunks)
+                    write_digits(to, groups, first + b * THREADS + lane,
+                                 first + b * THREADS + lane < chunks, x[b]);
+        }
+        __syncthreads();
+        return 1.f;
+    }
+    __align__(16) float stream[8], delta[8], delta_norm[8], norm[8];
+    auto load = [&](int chunk) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float4 zero = make_float4(0.f, 0.f, 0.f, 0.f);
+            const bool on = chunk < chunks;
+            auto get = [&](const float *from) {
+                return on && from ? __ldcg((const float4 *)from + 2 * chunk + h) : zero;
+            };
+            *(float4 *)(stream + 4 * h) = get(in.stream);
+            *(float4 *)(delta + 4 * h) = get(in.delta);
+            *(float4 *)(delta_norm + 4 * h) = get(in.delta_norm);
+            *(float4 *)(norm + 4 * h) = get(in.norm);
+        }
+    };
+    const int mine = warp * 32 + lane;
+    load(mine);
     float delta_scale = 0.f;
     if (in.delta) {
         float squares = 0.f;
-        for (int i = threadIdx.x; i < columns / 4; i += THREADS) {
-            const float4 d = __ldcg((const float4 *)in.delta + i);
-            squares += d.x * d.x + d.y * d.y + d.z * d.z + d.w * d.w;
-        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) squares += delta[i] * delta[i];
+        for (int chunk = mine + THREADS; chunk < chunks; chunk += THREADS)
+            for (int i = 0; i < 8; i++) {
+                const float d = __ldcg(in.delta + 8 * chunk + i);
+                squares += d * d;
+            }
         delta_scale = rsqrtf(block_sum<THREADS>(squares, scratch) / columns + in.epsilon);
     }
     float squares = 0.f;
     for (int first = warp * 32; first < chunks; first += THREADS) {
         const int chunk = first + lane;
-        const bool on = chunk < chunks;
-        float v[8] = {};
-        if (on) {
+        if (first >= THREADS) load(chunk);
+        if (in.delta) {
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const float4 s = __ldcg((const float4 *)in.stream + 2 * chunk + h);
-                float *o = v + 4 * h;
-                o[0] = s.x, o[1] = s.y, o[2] = s.z, o[3] = s.w;
-                if (in.delta) {
-                    const float4 d = __ldcg((const float4 *)in.delta + 2 * chunk + h);
-                    const float4 n = __ldg((const float4 *)in.delta_norm + 2 * chunk + h);
-                    o[0] = (o[0] + d.x * delta_scale * n.x) * in.scalar;
-                    o[1] = (o[1] + d.y * delta_scale * n.y) * in.scalar;
-                    o[2] = (o[2] + d.z * delta_scale * n.z) * in.scalar;
-                    o[3] = (o[3] + d.w * delta_scale * n.w) * in.scalar;
-                }
-                if (write_stream && in.stream_out)
-                    ((float4 *)in.stream_out)[2 * chunk + h] = make_float4(o[0], o[1], o[2], o[3]);
-                if (in.norm) {
-                    const float4 n = __ldg((const float4 *)in.norm + 2 * chunk + h);
-                    squares += o[0] * o[0] + o[1] * o[1] + o[2] * o[2] + o[3] * o[3];
-                    o[0] *= n.x, o[1] *= n.y, o[2] *= n.z, o[3] *= n.w;
-                }
+            for (int i = 0; i < 8; i++)
+                stream[i] = (stream[i] + delta[i] * delta_scale * delta_norm[i]) * in.scalar;
+        }
+        if (write_stream && in.stream_out && chunk < chunks) {
+            float4 *out = (float4 *)in.stream_out + 2 * chunk;
+            out[0] = make_float4(stream[0], stream[1], stream[2], stream[3]);
+            out[1] = make_float4(stream[4], stream[5], stream[6], stream[7]);
+        }
+        if (in.norm) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                squares += stream[i] * stream[i];
+                stream[i] *= norm[i];
             }
         }
-        write_digits(to, groups, chunk, on, v);
+        write_digits(to, groups, chunk, chunk < chunks, stream);
     }
     if (!in.norm) {
         __syncthreads();

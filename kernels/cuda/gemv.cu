@@ -5,7 +5,7 @@
 // shared memory; for the MLP these are a gate row and its up row, so that GeGLU needs no pass of
 // its own. Norms and residual additions ride in front (`Input`), the softcap and the argmax behind.
 //
-// Order of summation: a row is cut into slices of at most 4 groups a lane, by `columns` alone; a
+// Order of summation: a row is cut into slices of at most 3 groups a lane, by `columns` alone; a
 // lane adds its groups from left to right, lanes by a butterfly, slices from left to right. It
 // depends neither on the grid nor on the number of tokens M, so that verifying eight drafted tokens
 // in one pass gives the bits that eight single steps give.
@@ -15,7 +15,7 @@
 // for two rows, so that from some 3 TB/s on the arithmetic shows.
 #include "digits.cuh"
 
-constexpr int THREADS = 384;
+constexpr int THREADS = 256; // two blocks a multiprocessor: the next kernel's loads its weights
 constexpr int WARPS = THREADS / 32;
 
 enum Epilogue {
@@ -84,10 +84,10 @@ __device__ __forceinline__ void plain(const uint4 *values, const Digits (&x)[M],
         }
 }
 
-// The words and steps of a lane's groups of one slice, in registers. For one token all four are
-// loaded ahead of use, which is what keeps memory busy; for more, the arithmetic does.
+// The words and steps of a lane's groups of one slice, in registers. For one token all three
+// are loaded ahead of use, which is what keeps memory busy; for more, the arithmetic does.
 template <int M> struct Tile {
-    static constexpr int AHEAD = M == 1 ? 4 : 1;
+    static constexpr int AHEAD = M == 1 ? 3 : 1;
     uint4 words[2][AHEAD];
     u32 steps[2][AHEAD];
 
@@ -109,7 +109,8 @@ template <int M> struct Tile {
     }
 
     __device__ __forceinline__ void multiply(const Row (&row)[2], const Digits (&x)[M], int groups,
-                                             int first, int end, int lanes, float (&sum)[2][M]) {
+                                             int first, int end, int lanes,
+                                             float (&sum)[2][M]) const {
         if (M == 1) {
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
@@ -119,8 +120,9 @@ template <int M> struct Tile {
         } else {
 #pragma unroll 1
             for (int group = first; group < end; group += lanes) {
-                load_group(row, 0, group, end);
-                multiply_group(row, x, groups, 0, group, sum);
+                Tile one;
+                one.load_group(row, 0, group, end);
+                one.multiply_group(row, x, groups, 0, group, sum);
             }
         }
         if (row[0].kind == PLAIN_BF16) plain<M>(row[0].words, x, groups, first, end, lanes, sum[0]);
@@ -128,7 +130,8 @@ template <int M> struct Tile {
     }
 
     __device__ __forceinline__ void multiply_group(const Row (&row)[2], const Digits (&x)[M],
-                                                   int groups, int i, int group, float (&sum)[2][M]) {
+                                                   int groups, int i, int group,
+                                                   float (&sum)[2][M]) const {
 #pragma unroll
         for (int m = 0; m < M; m++) {
             int a[2][3] = {};
@@ -239,11 +242,14 @@ template <int M> __device__ __forceinline__ void gemv(const Gemv &g) {
         }
     }
     for (int item = warp; item < items; item += WARPS) {
+        // The next item's weights are on their way while this one's are multiplied.
         float sum[2][M] = {};
-        tile.multiply(row, x, groups, first, end, g.lanes, sum);
-        const int done = place;
+        const Tile<M> now = tile;
+        const Row now_row[2] = {row[0], row[1]};
+        const int now_first = first, now_end = end, done = place;
         locate(item + WARPS);
         tile.load(row, first, end, g.lanes);
+        now.multiply(now_row, x, groups, now_first, now_end, g.lanes, sum);
 #pragma unroll
         for (int r = 0; r < 2; r++)
 #pragma unroll
@@ -278,7 +284,7 @@ template <int M> __device__ __forceinline__ void gemv(const Gemv &g) {
 }
 
 #define GEMV(M) \
-    extern "C" __global__ void __launch_bounds__(THREADS) gemv_m##M(const Gemv g) { gemv<M>(g); }
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) gemv_m##M(const Gemv g) { gemv<M>(g); }
 GEMV(1)
 GEMV(2)
 GEMV(3)

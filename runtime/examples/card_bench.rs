@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok("ffma") => Some(Products::Ffma),
         _ => None,
     };
-    let options = CudaOptions { chunk, products, ..CudaOptions::default() };
+    let overlap = std::env::var("OVERLAP").as_deref() != Ok("off");
+    let options = CudaOptions { chunk, products, overlap, ..CudaOptions::default() };
     let begin = Instant::now();
     let mut device = CudaDevice::load(&checkpoint, options, &mut |_| {})?;
     let card = device.card().clone();

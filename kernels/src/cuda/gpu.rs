@@ -177,6 +177,11 @@ impl Gpu {
             .attempt("asking for a kernel's resources")
     }
 
+    /// Whether kernels may start while the one before them ends; has no effect where they cannot.
+    pub fn allow_overlap(&mut self, allowed: bool) {
+        self.dependent_launch &= allowed;
+    }
+
     /// The card.
     pub fn card(&self) -> &Card {
         &self.card
@@ -185,6 +190,13 @@ impl Gpu {
     /// `sm_90`, `compute_75`: which kernels were loaded.
     pub fn kernels(&self) -> &'static str {
         self.target.name
+    }
+
+    /// Bytes of shared memory that `gemm_mma` of these kernels wants: two tiles from sm_80 on, one in
+    /// older code and in PTX, which is made for the oldest.
+    pub fn gemm_mma_shared(&self) -> usize {
+        const TILE: usize = 2 * 64 * (128 + 32) * 2 + 64 * (16 + 4) * 4 + 64 * 4 * 4;
+        if self.target.is_ptx() || self.target.name == "sm_75" { TILE } else { 2 * TILE }
     }
 
     /// Must be called by every thread before it uses the card.

@@ -119,7 +119,7 @@ pub struct Gemv {
 }
 
 /// Threads of `gemv_m*` and `digits`.
-pub const GEMV_THREADS: u32 = 384;
+pub const GEMV_THREADS: u32 = 256;
 
 /// Bytes of a vector's digits; behind those of several tokens lies one f32 each, in 16 bytes.
 pub fn digit_bytes(columns: usize) -> usize {
@@ -133,11 +133,11 @@ pub fn row_shape(columns: usize) -> (i32, i32) {
         0..=8 => 8,
         9..=16 => 16,
         // 48 groups are three for each of 16 lanes.
-        _ if groups % 32 != 0 && groups % 16 == 0 && groups <= 64 => 16,
+        _ if groups == 48 => 16,
         _ => 32,
     };
     let per_lane = (groups as i32 + lanes - 1) / lanes;
-    (lanes, (per_lane + 3) / 4)
+    (lanes, (per_lane + 2) / 3)
 }
 
 /// Rows of the cache.
@@ -409,18 +409,18 @@ mod tests {
     #[test]
     fn rows_of_e2b_are_shared_evenly() {
         for (columns, shape) in
-            [(256, (8, 1)), (1536, (16, 1)), (2048, (32, 1)), (4096, (32, 1)), (6144, (32, 2)), (12288, (32, 3))]
+            [(256, (8, 1)), (1536, (16, 1)), (2048, (32, 1)), (4096, (32, 2)), (6144, (32, 2)), (12288, (32, 4))]
         {
             assert_eq!(row_shape(columns), shape, "{columns} columns");
         }
     }
 
     #[test]
-    fn a_lane_never_has_more_than_four_groups_of_a_slice() {
+    fn a_lane_never_has_more_than_three_groups_of_a_slice() {
         for groups in 1..2000usize {
             let (lanes, slices) = row_shape(32 * groups);
             let per_lane = (groups as i32 + lanes - 1) / lanes;
-            assert!((per_lane + slices - 1) / slices <= 4, "{groups} groups");
+            assert!((per_lane + slices - 1) / slices <= 3, "{groups} groups");
             // Only whole-warp rows have slices: the kernel gives a slice to a warp.
             assert!(slices == 1 || lanes == 32, "{groups} groups");
         }

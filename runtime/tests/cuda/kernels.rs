@@ -375,9 +375,11 @@ fn a_matrix_product_is_that_of_f64_and_does_not_depend_on_its_neighbours() {
                         padding: 0,
                     };
                     let grid = [rows.div_ceil(64) as u32, tokens.div_ceil(64) as u32];
-                    let (kernel, threads) =
-                        if format == 1 { ("gemm_mma", 128) } else { ("gemm_ffma", 256) };
-                    bench.launch(kernel, grid, threads, 0, &gemm);
+                    let (kernel, threads, shared) = match format {
+                        1 => ("gemm_mma", 128, bench.gpu.gemm_mma_shared()),
+                        _ => ("gemm_ffma", 256, 0),
+                    };
+                    bench.launch(kernel, grid, threads, shared, &gemm);
                     let found = bench.floats(out, tokens * rows);
                     for (token, x) in x.chunks(columns).enumerate() {
                         let (expected, bound) = product(&weight, x);
@@ -396,7 +398,8 @@ fn a_matrix_product_is_that_of_f64_and_does_not_depend_on_its_neighbours() {
                         check(&found[token * rows..][..rows], &(expected, bound), &what);
                     }
                     // The first token alone.
-                    bench.launch(kernel, [grid[0], 1], threads, 0, &Gemm { tokens: 1, ..gemm });
+                    let one = Gemm { tokens: 1, ..gemm };
+                    bench.launch(kernel, [grid[0], 1], threads, shared, &one);
                     let alone = bench.floats(out, rows);
                     assert!(alone.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits()));
                 }

@@ -1,12 +1,12 @@
 //! Whole models against the CPU's plain pass, unrounded but for keys and values, which both keep in
 //! f16.
 //!
-//! Tolerances. Products keep 22 bits and sums are f32, as on the CPU, so logits of these models
-//! (capped at 30) are within a few 1e-4; now and then a key or a value lies so near the middle of
-//! two f16 numbers that the two passes round it differently, by 2^-11 of its size, which moves a
-//! score by up to 2^-11 * sqrt(head_dim). Against references whose keys and values are f32, every
-//! score is off by up to that, and in models of random weights, whose scores reach +-64, a logit by
-//! some hundredths.
+//! Tolerances. Products keep 22 bits and sums are f32, as on the CPU, so logits (capped at 30) are
+//! within some 1e-4 of each other, and so is the root of the mean square. Now and then a key or a
+//! value lies so near the middle of two f16 numbers that the passes round it differently, by 2^-11
+//! of its size: in models of random weights, whose scores reach +-64, that moves a score by up to
+//! 2^-11 * 64, its weight by 3 %, and a logit by a hundredth or two. Against references that keep
+//! keys and values in f32 every one of them is off so.
 
 use crate::has_card;
 use crate::support::checkpoint::Draft;
@@ -21,7 +21,10 @@ use w4pack_runtime::cache::{Cache, Kept};
 use w4pack_runtime::{Device, Model, Plain, Wanted, Work};
 
 /// Of a logit, against a pass that keeps keys and values in f16 too.
-const TOLERANCE: f64 = 5e-3;
+const TOLERANCE: f64 = 6e-2;
+
+/// Of the root mean square difference of all logits compared, likewise.
+const USUAL: f64 = 5e-3;
 
 /// Of a logit, against one that keeps them in f32.
 const AGAINST_F32: f64 = 0.15;
@@ -104,9 +107,9 @@ fn prompts_and_answers_are_those_of_the_plain_pass() {
         each_products(|products| {
             let mut device = device(folder.path(), options(13, products));
             let found = all_logits(&mut device, &tokens);
-            let far = worst(&found, &expected);
-            println!("{name}, {products:?}: all {far:e}");
-            assert!(far <= TOLERANCE, "{name}, {products:?}, all: {far}");
+            let (far, usual) = (worst(&found, &expected), root_mean_square(&found, &expected));
+            println!("{name}, {products:?}: all {far:e}, usually {usual:e}");
+            assert!(far <= TOLERANCE && usual <= USUAL, "{name}, {products:?}: {far}, {usual}");
             // Around the window of 8, and beyond it.
             for prompt in [1, 2, 7, 8, 9, 15, 16, 17, 40] {
                 let (prompt_tokens, answer) = (&tokens[..prompt], &tokens[prompt..prompt + 40]);
@@ -202,9 +205,11 @@ fn the_reference_models_give_transformers_logits() {
                     let expected = reference.f32(&format!("f32|{}|prompt_logits", prompt.name));
                     let found = all_logits(&mut device, &prompt.ids);
                     let far = worst(&found, &expected);
-                    let near = worst(&found, &plain_logits(&model, &prompt.ids));
-                    println!("{name}: {far:e} from transformers, {near:e} from the plain pass");
+                    let plain = plain_logits(&model, &prompt.ids);
+                    let (near, usual) = (worst(&found, &plain), root_mean_square(&found, &plain));
+                    println!("{name}: {far:e} from transformers; plain pass {near:e}, usually {usual:e}");
                     assert!(far <= AGAINST_F32 && near <= TOLERANCE, "{name}: {far}, {near}");
+                    assert!(usual <= USUAL, "{name}: usually {usual}");
                     let expected = reference.f32(&format!("f32|{}|decode_logits_cached", prompt.name));
                     let answer = &prompt.greedy_cached;
                     let answer = &answer[..answer.len() - 1];
@@ -231,11 +236,17 @@ fn official_checkpoints_give_the_plain_logits() {
         let expected = plain_logits(&model, &tokens);
         each_products(|products| {
             let mut device = device(&folder, options(33, products));
-            let far = worst(&all_logits(&mut device, &tokens), &expected);
-            println!("{layout} {products:?}: {far:e}");
-            assert!(far <= TOLERANCE, "{layout} {products:?}: {far}");
+            let found = all_logits(&mut device, &tokens);
+            let (far, usual) = (worst(&found, &expected), root_mean_square(&found, &expected));
+            println!("{layout} {products:?}: {far:e}, usually {usual:e}");
+            assert!(far <= TOLERANCE && usual <= USUAL, "{layout} {products:?}: {far}, {usual}");
         });
     }
+}
+
+fn root_mean_square(found: &[f32], expected: &[f32]) -> f64 {
+    let squares = found.iter().zip(expected).map(|(a, b)| f64::from(a - b).powi(2));
+    (squares.sum::<f64>() / found.len() as f64).sqrt()
 }
 
 /// Greedy ids are equal wherever the margin exceeds twice the tolerance.

@@ -44,6 +44,8 @@ pub struct CudaOptions {
     pub kv: KvType,
     /// How prompts are multiplied; `None`: the faster way, timed.
     pub products: Option<Products>,
+    /// Let a kernel start while the one before it ends, where the card can; off to measure that.
+    pub overlap: bool,
     /// Kernels by name, see [`w4pack_kernels::cuda::images`]; `None`: the card's.
     pub kernels: Option<String>,
 }
@@ -59,6 +61,7 @@ impl Default for CudaOptions {
             table: None,
             kv: KvType::F16,
             products: None,
+            overlap: true,
             kernels: std::env::var("W4PACK_KERNELS").ok().filter(|value| !value.is_empty()),
         }
     }
@@ -136,7 +139,8 @@ impl CudaDevice {
             let expected = format!("1 to {longest}, the positions the model was made for");
             return Err(crate::engine::setting("context", context, expected));
         }
-        let gpu = Gpu::open(options.ordinal, options.kernels.as_deref())?;
+        let mut gpu = Gpu::open(options.ordinal, options.kernels.as_deref())?;
+        gpu.allow_overlap(options.overlap);
         let free = gpu.free_memory()?;
         let available = free.saturating_sub(RESERVE.min(free / 8));
         let wish = Wish {

@@ -244,8 +244,11 @@ impl Passes<'_> {
         let pairs = if is_geglu { rows } else { (rows + 1) / 2 } as usize;
         let columns = part[0].columns as usize;
         let (lanes, slices) = row_shape(columns);
-        // One block a multiprocessor, all with the same number of pairs.
-        let pairs_per_block = pairs.div_ceil(self.gpu.card().multiprocessors);
+        // One block a multiprocessor, all with the same number of pairs, so that the next kernel's
+        // blocks find room beside them; two where there is much to read.
+        let multiprocessors = self.gpu.card().multiprocessors;
+        let blocks = if pairs >= 32 * multiprocessors { 2 * multiprocessors } else { multiprocessors };
+        let pairs_per_block = pairs.div_ceil(blocks);
         let blocks = pairs.div_ceil(pairs_per_block);
         let gemv = Gemv {
             part,
@@ -479,8 +482,11 @@ impl Passes<'_> {
                 padding: 0,
             };
             let grid = [(weight.rows as usize).div_ceil(64), tokens.div_ceil(64)];
-            let (kernel, threads) = if x.format == 1 { ("gemm_mma", 128) } else { ("gemm_ffma", 256) };
-            self.launch(kernel, grid, threads, 0, &arguments![gemm])?;
+            let (kernel, threads, shared) = match x.format {
+                1 => ("gemm_mma", 128, self.gpu.gemm_mma_shared()),
+                _ => ("gemm_ffma", 256, 0),
+            };
+            self.launch(kernel, grid, threads, shared, &arguments![gemm])?;
             first += weight.rows as usize;
         }
         Ok(())
