@@ -51,15 +51,19 @@ struct Row {
     int kind;
 };
 
-__device__ __forceinline__ Row row_of(const Gemv &g, int row, int part) {
-    if (g.epilogue != GEGLU) {
-        part = 0;
-        while (part + 1 < g.parts && row >= g.part[part].rows) row -= g.part[part++].rows;
-    }
-    const Matrix &m = g.part[part];
+__device__ __forceinline__ Row row_in(const Matrix &m, int row) {
     const size_t group0 = (size_t)row * (m.columns / GROUP);
     const int per_group = m.kind == PLAIN_BF16 ? 4 : 1;
     return Row{(const uint4 *)m.values + group0 * per_group, m.steps, group0, m.kind};
+}
+
+// A row of the parts together, or with GEGLU of the given part.
+__device__ __forceinline__ Row row_of(const Gemv &g, int row, int part) {
+    if (g.epilogue == GEGLU) return part ? row_in(g.part[1], row) : row_in(g.part[0], row);
+    if (g.parts == 1 || row < g.part[0].rows) return row_in(g.part[0], row);
+    row -= g.part[0].rows;
+    if (g.parts == 2 || row < g.part[1].rows) return row_in(g.part[1], row);
+    return row_in(g.part[2], row - g.part[1].rows);
 }
 
 // Float bits in an order of integers; NaN of either sign above everything.
@@ -86,20 +90,28 @@ __device__ __forceinline__ void plain(const uint4 *values, const Digits (&x)[M],
 
 // The words and steps of a lane's groups of one slice, in registers. For one token all three
 // are loaded ahead of use, which is what keeps memory busy; for more, the arithmetic does.
-template <int M> struct Tile {
-    static constexpr int AHEAD = M == 1 ? 3 : 1;
+//
+// KIND and COUNT are what all rows and lanes have in common, so that nothing of it is asked at run
+// time: packed words with f16 steps, exactly COUNT groups a lane. ANY and 0: it is.
+constexpr int ANY = -1;
+
+template <int M, int KIND, int COUNT> struct Tile {
+    static constexpr int AHEAD = M > 1 ? 1 : COUNT ? COUNT : 3;
     uint4 words[2][AHEAD];
     u32 steps[2][AHEAD];
+
+    static __device__ __forceinline__ int kind(const Row &row) { return KIND == ANY ? row.kind : KIND; }
 
     __device__ __forceinline__ void load_group(const Row (&row)[2], int i, int group, int end) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            words[r][i] = make_uint4(0, 0, 0, 0);
-            steps[r][i] = 0;
-            if (group < end && row[r].kind != PLAIN_BF16) {
-                words[r][i] = load_weights(row[r].words + group);
-                steps[r][i] = load_step(row[r].steps, row[r].kind, row[r].step0 + group);
+            if (COUNT == 0) {
+                words[r][i] = make_uint4(0, 0, 0, 0);
+                steps[r][i] = 0;
+                if (group >= end || kind(row[r]) == PLAIN_BF16) continue;
             }
+            words[r][i] = load_weights(row[r].words + group);
+            steps[r][i] = load_step(row[r].steps, kind(row[r]), row[r].step0 + group);
         }
     }
 
@@ -115,7 +127,7 @@ template <int M> struct Tile {
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
                 const int group = first + i * lanes;
-                if (group < end) multiply_group(row, x, groups, i, group, sum);
+                if (COUNT || group < end) multiply_group(row, x, groups, i, group, sum);
             }
         } else {
 #pragma unroll 1
@@ -125,6 +137,7 @@ template <int M> struct Tile {
                 one.multiply_group(row, x, groups, 0, group, sum);
             }
         }
+        if (KIND != ANY) return;
         if (row[0].kind == PLAIN_BF16) plain<M>(row[0].words, x, groups, first, end, lanes, sum[0]);
         if (row[1].kind == PLAIN_BF16) plain<M>(row[1].words, x, groups, first, end, lanes, sum[1]);
     }
@@ -161,9 +174,9 @@ template <int M> struct Tile {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 const int total = offset + a[r][0] + (a[r][1] << 8) + (a[r][2] << 16);
-                const float step = step_value(steps[r][i], row[r].kind) * scale;
+                const float step = step_value(steps[r][i], kind(row[r])) * scale;
                 const float more = fmaf((float)total, step, sum[r][m]);
-                sum[r][m] = row[r].kind == PLAIN_BF16 ? sum[r][m] : more;
+                sum[r][m] = kind(row[r]) == PLAIN_BF16 ? sum[r][m] : more;
             }
         }
     }
@@ -191,7 +204,7 @@ __device__ __forceinline__ u64 finish(const Gemv &g, int pair, int token, float 
     return best;
 }
 
-template <int M> __device__ __forceinline__ void gemv(const Gemv &g) {
+template <int M, int KIND, int COUNT> __device__ __forceinline__ void gemv(const Gemv &g) {
     extern __shared__ uint4 memory[];
     __shared__ float scratch[2 * WARPS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -221,7 +234,7 @@ template <int M> __device__ __forceinline__ void gemv(const Gemv &g) {
         first = slice * slice_groups + l;
         end = on ? min((slice + 1) * slice_groups, groups) : 0;
     };
-    Tile<M> tile;
+    Tile<M, KIND, COUNT> tile;
     locate(warp);
     tile.load(row, first, end, g.lanes); // weights do not depend on what runs before
     wait_for_previous();
@@ -244,7 +257,7 @@ template <int M> __device__ __forceinline__ void gemv(const Gemv &g) {
     for (int item = warp; item < items; item += WARPS) {
         // The next item's weights are on their way while this one's are multiplied.
         float sum[2][M] = {};
-        const Tile<M> now = tile;
+        const Tile<M, KIND, COUNT> now = tile;
         const Row now_row[2] = {row[0], row[1]};
         const int now_first = first, now_end = end, done = place;
         locate(item + WARPS);
@@ -254,8 +267,9 @@ template <int M> __device__ __forceinline__ void gemv(const Gemv &g) {
         for (int r = 0; r < 2; r++)
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                for (int offset = g.lanes / 2; offset; offset >>= 1)
-                    sum[r][m] += __shfl_xor_sync(ALL, sum[r][m], offset);
+#pragma unroll
+                for (int offset = 16; offset; offset >>= 1)
+                    if (offset < g.lanes) sum[r][m] += __shfl_xor_sync(ALL, sum[r][m], offset);
                 if (l == 0 && done >= 0) partial[(2 * done + r) * M + m] = sum[r][m];
             }
     }
@@ -283,16 +297,21 @@ template <int M> __device__ __forceinline__ void gemv(const Gemv &g) {
     if (threadIdx.x < M) atomicMax(g.best + threadIdx.x, block_best[threadIdx.x]);
 }
 
-#define GEMV(M) \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) gemv_m##M(const Gemv g) { gemv<M>(g); }
-GEMV(1)
-GEMV(2)
-GEMV(3)
-GEMV(4)
-GEMV(5)
-GEMV(6)
-GEMV(7)
-GEMV(8)
+#define GEMV(NAME, M, KIND, COUNT)                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) NAME(const Gemv g) {                  \
+        gemv<M, KIND, COUNT>(g);                                                                   \
+    }
+GEMV(gemv_f16_1, 1, PACKED_F16, 1)
+GEMV(gemv_f16_2, 1, PACKED_F16, 2)
+GEMV(gemv_f16_3, 1, PACKED_F16, 3)
+GEMV(gemv_m1, 1, ANY, 0)
+GEMV(gemv_m2, 2, ANY, 0)
+GEMV(gemv_m3, 3, ANY, 0)
+GEMV(gemv_m4, 4, ANY, 0)
+GEMV(gemv_m5, 5, ANY, 0)
+GEMV(gemv_m6, 6, ANY, 0)
+GEMV(gemv_m7, 7, ANY, 0)
+GEMV(gemv_m8, 8, ANY, 0)
 
 // The digits of M tokens for gemv_m2 .. gemv_m8: a block a token, the same `stage` that gemv_m1
 // runs in each of its blocks. Behind a token's digits lies what its products are multiplied by.

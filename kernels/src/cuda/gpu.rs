@@ -75,7 +75,7 @@ const ENTRIES: [(&str, &[&str]); 8] = [
     (
         "gemv",
         &[
-            "gemv_m1", "gemv_m2", "gemv_m3", "gemv_m4", "gemv_m5", "gemv_m6", "gemv_m7", "gemv_m8",
+            "gemv_f16_1", "gemv_f16_2", "gemv_f16_3", "gemv_m1", "gemv_m2", "gemv_m3", "gemv_m4", "gemv_m5", "gemv_m6", "gemv_m7", "gemv_m8",
             "digits",
         ],
     ),
@@ -161,6 +161,17 @@ impl Gpu {
                     )
                 }
                 .attempt("raising a kernel's shared memory")?;
+                // One division of first-level cache and shared memory for all kernels: changing it
+                // between two of them would wait for the first one's end.
+                // SAFETY: as above.
+                unsafe {
+                    result::function::set_function_attribute(
+                        function,
+                        sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                        100,
+                    )
+                }
+                .attempt("dividing a kernel's cache")?;
                 self.functions.insert(entry, function);
             }
         }

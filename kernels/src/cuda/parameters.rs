@@ -140,6 +140,21 @@ pub fn row_shape(columns: usize) -> (i32, i32) {
     (lanes, (per_lane + 2) / 3)
 }
 
+impl Gemv {
+    /// The kernel for one token: one that asks nothing at run time where all parts have f16 steps
+    /// and every lane the same number of groups, else the one for everything.
+    pub fn kernel(&self) -> &'static str {
+        let groups = self.columns / 32;
+        let per_lane = groups / self.lanes;
+        let is_even = groups % self.lanes == 0 && per_lane % self.slices == 0;
+        let mut parts = self.part[..self.parts as usize].iter();
+        if !is_even || !parts.all(|part| part.kind == Kind::PackedF16 as i32) {
+            return "gemv_m1";
+        }
+        ["gemv_m1", "gemv_f16_1", "gemv_f16_2", "gemv_f16_3"][(per_lane / self.slices) as usize]
+    }
+}
+
 /// Rows of the cache.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]

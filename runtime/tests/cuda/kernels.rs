@@ -191,7 +191,9 @@ fn launch_gemv(bench: &Bench, gemv: &Gemv, tokens: usize) {
     let blocks = (pairs + gemv.pairs_per_block - 1) / gemv.pairs_per_block;
     let digits = if tokens == 1 { digit_bytes(gemv.columns as usize) } else { 0 };
     let shared = digits + (gemv.pairs_per_block * gemv.slices * 8) as usize * tokens;
-    bench.launch(&format!("gemv_m{tokens}"), [blocks as u32, 1], GEMV_THREADS, shared, gemv);
+    let several = format!("gemv_m{tokens}");
+    let kernel = if tokens == 1 { gemv.kernel() } else { &several };
+    bench.launch(kernel, [blocks as u32, 1], GEMV_THREADS, shared, gemv);
 }
 
 /// Rows and columns; those of E2B with fewer rows, and odd ones.

@@ -269,7 +269,7 @@ impl Passes<'_> {
             epilogue: epilogue as i32,
         };
         let shared = digit_bytes(columns) + pairs_per_block * slices as usize * 2 * 4;
-        Ok(self.launch("gemv_m1", [blocks, 1], GEMV_THREADS, shared, &arguments![gemv])?)
+        Ok(self.launch(gemv.kernel(), [blocks, 1], GEMV_THREADS, shared, &arguments![gemv])?)
     }
 
     fn attention_of_token(
