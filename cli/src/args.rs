@@ -35,6 +35,8 @@ pub enum Command {
     Demo(DemoArguments),
     /// Evaluate a model or a server, or compare two results.
     Eval(eval::EvalArguments),
+    /// What this machine's GPUs are, how fast they read, which kernels run, what fits.
+    Doctor(DoctorArguments),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -236,4 +238,14 @@ pub struct DemoArguments {
     /// Keep the checkpoints in this folder instead of removing them.
     #[arg(long)]
     pub out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct DoctorArguments {
+    /// Memory of the GPU that may be taken, in MiB; default: what is free.
+    #[arg(long, value_name = "MIB")]
+    pub gpu_memory: Option<usize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),
         Command::Demo(arguments) => commands::demo::run(&arguments, quiet),
         Command::Eval(wanted) => commands::eval::run(&wanted, arguments.offline, quiet),
+        Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             let command = &mut Arguments::command();

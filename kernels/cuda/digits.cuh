@@ -26,10 +26,6 @@ __device__ __forceinline__ Digits digits_at(void *memory, int groups) {
     return Digits{planes, scales, (int *)(scales + groups)};
 }
 
-__device__ __forceinline__ u32 low_bytes(int a, int b, int c, int d) {
-    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
-}
-
 // Writes eight neighbouring numbers, `chunk` counting in eights; the four lanes of a group call it
 // together, and the whole warp (numbers beyond the end are 0 and `on` is false).
 __device__ __forceinline__ void write_digits(const Digits &to, int groups, int chunk, bool on,
@@ -42,13 +38,13 @@ __device__ __forceinline__ void write_digits(const Digits &to, int groups, int c
     // Exponents below -90 count as -90: such numbers are 0 beside anything.
     const int exponent = max((int)(largest >> 23) - 127, -90);
     const float inverse = __uint_as_float((u32)(127 + 20 - min(exponent, 127)) << 23);
-    int q[8], r[8], s[8], sum = 0;
+    // Added to 1.5 * 2^23 a number is rounded to an integer in the low bits. With 0x8080 more, the
+    // three digits are its bytes, the lower two with their sign bit turned over.
+    int t[8], sum = -8 * 0x8080;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        q[i] = __float2int_rn(x[i] * inverse);
-        sum += q[i];
-        r[i] = (q[i] - (int)(signed char)q[i]) >> 8;
-        s[i] = (r[i] - (int)(signed char)r[i]) >> 8;
+        t[i] = __float_as_int(fmaf(x[i], inverse, 12582912.f)) + (0x8080 - 0x4b400000);
+        sum += t[i];
     }
     sum += __shfl_xor_sync(ALL, sum, 1);
     sum += __shfl_xor_sync(ALL, sum, 2);
@@ -56,12 +52,16 @@ __device__ __forceinline__ void write_digits(const Digits &to, int groups, int c
     const int group = chunk / 4, word = chunk % 4;
     u32 *plane = (u32 *)(to.planes + group) + word;
     const int stride = groups * 4;
-    plane[0 * stride] = low_bytes(q[0], q[2], q[4], q[6]);
-    plane[1 * stride] = low_bytes(q[1], q[3], q[5], q[7]);
-    plane[2 * stride] = low_bytes(r[0], r[2], r[4], r[6]);
-    plane[3 * stride] = low_bytes(r[1], r[3], r[5], r[7]);
-    plane[4 * stride] = low_bytes(s[0], s[2], s[4], s[6]);
-    plane[5 * stride] = low_bytes(s[1], s[3], s[5], s[7]);
+#pragma unroll
+    for (int odd = 0; odd < 2; odd++) {
+        const u32 low0 = __byte_perm(t[odd], t[2 + odd], 0x5140);      // bytes 0 0 1 1
+        const u32 low1 = __byte_perm(t[4 + odd], t[6 + odd], 0x5140);
+        const u32 high0 = __byte_perm(t[odd], t[2 + odd], 0x0062);     // bytes 2 2
+        const u32 high1 = __byte_perm(t[4 + odd], t[6 + odd], 0x0062);
+        plane[(0 + odd) * stride] = __byte_perm(low0, low1, 0x5410) ^ 0x80808080u;
+        plane[(2 + odd) * stride] = __byte_perm(low0, low1, 0x7632) ^ 0x80808080u;
+        plane[(4 + odd) * stride] = __byte_perm(high0, high1, 0x5410);
+    }
     if (word == 0) {
         const u32 power = (u32)(127 - 20 + exponent) << 23;
         to.scales[group] = __uint_as_float(largest >= 0x7f800000u ? 0x7fc00000u : power);

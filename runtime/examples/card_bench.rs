@@ -37,7 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", device.memory_table());
     let load = device.load_report();
     let rate = load.bytes as f64 / load.duration.as_secs_f64() / 1e9;
-    println!("load {:.2} s, {rate:.2} GB/s; ready after {:.2} s", load.duration.as_secs_f64(), begin.elapsed().as_secs_f64());
+    println!(
+        "load {:.2} s, {rate:.2} GB/s; ready after {:.2} s",
+        load.duration.as_secs_f64(),
+        begin.elapsed().as_secs_f64()
+    );
     let free = device.gpu().free_memory()?;
     println!("taken: {:.1} MiB", (card.memory - free) as f64 / f64::from(1 << 20));
     let bandwidth = read_bandwidth(device.gpu())?;
@@ -54,7 +58,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|layer| (2 * layer.kv_heads * layer.head_dim * 2) as f64)
         .sum();
     let vocabulary = text.vocab_size as u32;
-    let tokens: Vec<u32> = (0..131_072u32).map(|i| 3 + i.wrapping_mul(2_654_435_761) % (vocabulary - 3)).collect();
+    let tokens: Vec<u32> =
+        (0..131_072u32).map(|i| 3 + i.wrapping_mul(2_654_435_761) % (vocabulary - 3)).collect();
 
     for depth in depths {
         let slot = device.make_slot((depth + STEPS * (REPETITIONS + 1)).min(device.context()))?;
@@ -69,7 +74,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let work = Work { slot, tokens: &tokens[..depth], logits: Wanted::Last };
             let logits = device.step(&[work])?.swap_remove(0);
             prefill.push(begin.elapsed().as_secs_f64());
-            id = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0) as u32;
+            id = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0)
+                as u32;
         }
         prefill.sort_by(f64::total_cmp);
         let seconds = prefill[0];
@@ -90,7 +96,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let share = bytes * median / bandwidth;
         println!(
             "decode at {depth}: {median:.1} tok/s ({:.1}-{:.1}), {:.0} GB/s, {:.1} % of the read bandwidth",
-            speeds[0], speeds[REPETITIONS - 1], bytes * median / 1e9, 100.0 * share
+            speeds[0],
+            speeds[REPETITIONS - 1],
+            bytes * median / 1e9,
+            100.0 * share
         );
         device.free_slot(slot)?;
     }

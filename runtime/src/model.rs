@@ -61,10 +61,7 @@ impl<M> Weights<M> {
 }
 
 impl<M> LayerWeights<M> {
-    fn try_map<N, E>(
-        self,
-        map: &mut impl FnMut(M) -> Result<N, E>,
-    ) -> Result<LayerWeights<N>, E> {
+    fn try_map<N, E>(self, map: &mut impl FnMut(M) -> Result<N, E>) -> Result<LayerWeights<N>, E> {
         Ok(LayerWeights {
             input_norm: self.input_norm,
             q_proj: map(self.q_proj)?,

@@ -57,7 +57,7 @@ struct Image {
 /// A manifest and the images it speaks of, by path below `prebuilt`.
 struct Built {
     manifest: Manifest,
-    images: BTreeMap<PathBuf, Vec<u8>>,
+    images: Images,
 }
 
 fn root() -> PathBuf {
@@ -134,12 +134,16 @@ fn read_manifest(prebuilt: &Path) -> Result<Manifest> {
 
 fn unpack() -> Result<Vec<(Release, Unpacked)>> {
     let folder = root().join("target/xtask");
-    [FOR_CARDS, FOR_PTX].map(|release| Ok((release, wheels::unpack(release, &folder)?))).into_iter().collect()
+    [FOR_CARDS, FOR_PTX]
+        .map(|release| Ok((release, wheels::unpack(release, &folder)?)))
+        .into_iter()
+        .collect()
 }
 
 fn compile(only: &[String], releases: Vec<(Release, Unpacked)>) -> Result<Built> {
     let (sources, headers) = read_sources()?;
-    let hashes = sources.iter().chain(&headers).map(|file| (file.name.clone(), hash(file.text.as_bytes())));
+    let hashes =
+        sources.iter().chain(&headers).map(|file| (file.name.clone(), hash(file.text.as_bytes())));
     let mut built = Built {
         manifest: Manifest { sources: hashes.collect(), ..Manifest::default() },
         images: BTreeMap::new(),
@@ -148,37 +152,61 @@ fn compile(only: &[String], releases: Vec<(Release, Unpacked)>) -> Result<Built>
         .into_iter()
         .map(|(release, unpacked)| Ok((release, Nvrtc::load(&unpacked.library)?, unpacked.include)))
         .collect::<Result<_>>()?;
-    for (name, release) in TARGETS {
-        if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
-            continue;
-        }
-        let (_, compiler, include) =
-            compilers.iter().find(|(other, ..)| *other == release).expect("every release is there");
-        let is_ptx = name.starts_with("compute");
-        let mut options = vec![format!("--gpu-architecture={name}")];
-        options.extend(OPTIONS.map(String::from));
-        let mut target = Target {
-            compiler: format!("NVRTC {}", release.nvrtc),
-            options: options.clone(),
-            images: BTreeMap::new(),
-        };
-        options.push(format!("--include-path={}", include.display()));
-        for source in &sources {
-            let mut image =
-                compiler.compile(&source.name, &source.text, &headers, &options, is_ptx)?;
-            if is_ptx && image.last() == Some(&0) {
-                image.pop(); // the loader adds its own
-            }
-            let stem = source.name.trim_end_matches(".cu");
-            let entry = Image { sha256: hash(&image), bytes: image.len() };
-            target.images.insert(stem.into(), entry);
-            let extension = if is_ptx { "ptx" } else { "cubin" };
-            built.images.insert(PathBuf::from(name).join(format!("{stem}.{extension}.gz")), image);
-        }
-        println!("{name}: {} images by {}", target.images.len(), target.compiler);
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|wanted| wanted == name);
+    let (sources, headers, compilers) = (&sources, &headers, &compilers);
+    // A thread a target: the compiler uses one core for each program.
+    let compiled: Vec<Result<(&str, Target, Images)>> = std::thread::scope(|scope| {
+        let targets = TARGETS.into_iter().filter(|(name, _)| wanted(name));
+        let threads: Vec<_> = targets
+            .map(|(name, release)| {
+                scope.spawn(move || {
+                    let (_, compiler, include) =
+                        compilers.iter().find(|c| c.0 == release).expect("every release is there");
+                    compile_target(name, release, compiler, include, sources, headers)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no compiler panics")).collect()
+    });
+    for target in compiled {
+        let (name, target, images) = target?;
+        built.images.extend(images);
         built.manifest.targets.insert(name.into(), target);
     }
     Ok(built)
+}
+
+type Images = BTreeMap<PathBuf, Vec<u8>>;
+
+fn compile_target(
+    name: &'static str,
+    release: Release,
+    compiler: &Nvrtc,
+    include: &Path,
+    sources: &[Header],
+    headers: &[Header],
+) -> Result<(&'static str, Target, Images)> {
+    let is_ptx = name.starts_with("compute");
+    let mut options = vec![format!("--gpu-architecture={name}")];
+    options.extend(OPTIONS.map(String::from));
+    let compiler_name = format!("NVRTC {}", release.nvrtc);
+    let mut target =
+        Target { compiler: compiler_name, options: options.clone(), images: BTreeMap::new() };
+    options.push(format!("--include-path={}", include.display()));
+    let mut images = Images::new();
+    for source in sources {
+        let mut image = compiler.compile(&source.name, &source.text, headers, &options, is_ptx)?;
+        if is_ptx && image.last() == Some(&0) {
+            image.pop(); // the loader adds its own
+        }
+        let stem = source.name.trim_end_matches(".cu");
+        let entry = Image { sha256: hash(&image), bytes: image.len() };
+        target.images.insert(stem.into(), entry);
+        let extension = if is_ptx { "ptx" } else { "cubin" };
+        images.insert(PathBuf::from(name).join(format!("{stem}.{extension}.gz")), image);
+    }
+    println!("{name}: {} images by {}", target.images.len(), target.compiler);
+    Ok((name, target, images))
 }
 
 /// The sources and the headers they include, by name.

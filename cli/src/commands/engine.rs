@@ -9,9 +9,7 @@ use crate::progress::Bytes;
 use anyhow::Result;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_runtime::device::cuda::{
-    self, CudaDevice, CudaOptions, KvType, Products, TablePlace,
-};
+use w4pack_runtime::device::cuda::{self, CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::{Engine, EngineOptions, LoadOptions, Model, RuntimeError, WeightValues};
 
 /// Loads a checkpoint onto the device that is asked for; `auto` takes a card where there is one and
@@ -98,8 +96,7 @@ fn open_card(
         ..CudaOptions::default()
     };
     let bar = Bytes::new("loading", quiet);
-    let device =
-        CudaDevice::load(checkpoint, options, &mut |seen| bar.set(seen.bytes, seen.total));
+    let device = CudaDevice::load(checkpoint, options, &mut |seen| bar.set(seen.bytes, seen.total));
     bar.finish();
     Ok(Engine::on_card(device?, arguments.chunk)?)
 }

@@ -13,6 +13,7 @@ use crate::{home, locate};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use w4pack_eval::bfcl::BfclOptions;
 use w4pack_eval::recall::{RecallOptions, Wording, table::Table};
@@ -21,7 +22,6 @@ use w4pack_eval::{
     Answerer, LocalAnswerer, Progress, Question, RunOptions, ServerAnswerer, ServerOptions,
     Summary, bfcl, compare, gsm8k, recall,
 };
-use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
 use w4pack_format::digest::sha256;

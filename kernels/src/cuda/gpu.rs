@@ -50,22 +50,57 @@ const ENTRIES: [(&str, &[&str]); 8] = [
     (
         "attention_decode",
         &[
-            "attention_f16_32_1", "attention_f16_64_1", "attention_f16_256_1", "attention_f16_512_1",
-            "attention_f16_64_8", "attention_f16_512_8", "attention_bf16_32_1", "attention_bf16_64_1",
-            "attention_bf16_256_1", "attention_bf16_512_1", "attention_bf16_64_8",
-            "attention_bf16_512_8", "attention_q8_32_1", "attention_q8_64_1", "attention_q8_256_1",
-            "attention_q8_512_1", "attention_q8_64_8", "attention_q8_512_8", "attention_join",
+            "attention_f16_32_1",
+            "attention_f16_64_1",
+            "attention_f16_256_1",
+            "attention_f16_512_1",
+            "attention_f16_64_8",
+            "attention_f16_512_8",
+            "attention_bf16_32_1",
+            "attention_bf16_64_1",
+            "attention_bf16_256_1",
+            "attention_bf16_512_1",
+            "attention_bf16_64_8",
+            "attention_bf16_512_8",
+            "attention_q8_32_1",
+            "attention_q8_64_1",
+            "attention_q8_256_1",
+            "attention_q8_512_1",
+            "attention_q8_64_8",
+            "attention_q8_512_8",
+            "attention_join",
         ],
     ),
     (
         "attention_prefill",
         &[
-            "rope_f16_32", "rope_f16_64", "rope_f16_256", "rope_f16_512", "rope_bf16_32",
-            "rope_bf16_64", "rope_bf16_256", "rope_bf16_512", "rope_q8_32", "rope_q8_64",
-            "rope_q8_256", "rope_q8_512", "attend_f16_32", "attend_f16_64", "attend_f16_256",
-            "attend_f16_512", "attend_bf16_32", "attend_bf16_64", "attend_bf16_256",
-            "attend_bf16_512", "attend_q8_32", "attend_q8_64", "attend_q8_256", "attend_q8_512",
-            "commit_f16", "commit_bf16", "commit_q8",
+            "rope_f16_32",
+            "rope_f16_64",
+            "rope_f16_256",
+            "rope_f16_512",
+            "rope_bf16_32",
+            "rope_bf16_64",
+            "rope_bf16_256",
+            "rope_bf16_512",
+            "rope_q8_32",
+            "rope_q8_64",
+            "rope_q8_256",
+            "rope_q8_512",
+            "attend_f16_32",
+            "attend_f16_64",
+            "attend_f16_256",
+            "attend_f16_512",
+            "attend_bf16_32",
+            "attend_bf16_64",
+            "attend_bf16_256",
+            "attend_bf16_512",
+            "attend_q8_32",
+            "attend_q8_64",
+            "attend_q8_256",
+            "attend_q8_512",
+            "commit_f16",
+            "commit_bf16",
+            "commit_q8",
         ],
     ),
     ("bandwidth", &["read_all", "fill_random"]),
@@ -75,7 +110,17 @@ const ENTRIES: [(&str, &[&str]); 8] = [
     (
         "gemv",
         &[
-            "gemv_f16_1", "gemv_f16_2", "gemv_f16_3", "gemv_m1", "gemv_m2", "gemv_m3", "gemv_m4", "gemv_m5", "gemv_m6", "gemv_m7", "gemv_m8",
+            "gemv_f16_1",
+            "gemv_f16_2",
+            "gemv_f16_3",
+            "gemv_m1",
+            "gemv_m2",
+            "gemv_m3",
+            "gemv_m4",
+            "gemv_m5",
+            "gemv_m6",
+            "gemv_m7",
+            "gemv_m8",
             "digits",
         ],
     ),
@@ -110,12 +155,8 @@ impl Gpu {
         }
         let context = CudaContext::new(ordinal).attempt("opening the card")?;
         let card = describe(&context)?;
-        let asked = Asked {
-            card: &card.name,
-            capability: card.capability,
-            driver: card.driver,
-            forced,
-        };
+        let asked =
+            Asked { card: &card.name, capability: card.capability, driver: card.driver, forced };
         let target = images::choose(&asked)?;
         let stream = context.new_stream().attempt("making a stream")?;
         let dependent_launch =
@@ -149,8 +190,10 @@ impl Gpu {
                 let function = function.attempt(&format!("finding {entry}"))?;
                 // Asking for an attribute loads the code now, not in the middle of a capture; the
                 // dynamic limit leaves room for the static part.
-                let static_bytes = self
-                    .attribute(function, sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
+                let static_bytes = self.attribute(
+                    function,
+                    sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                )?;
                 let limit = self.card.shared_memory as i32 - static_bytes;
                 // SAFETY: the function is ours, the limit the card's own.
                 unsafe {
@@ -266,9 +309,11 @@ impl Gpu {
         };
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(|p| p.cast_mut()).collect();
         // SAFETY: the caller vouches for the arguments; the driver copies them before it returns.
-        unsafe { sys::cuLaunchKernelEx(&config, function, pointers.as_mut_ptr(), std::ptr::null_mut()) }
-            .result()
-            .attempt(&format!("launching {kernel}"))
+        unsafe {
+            sys::cuLaunchKernelEx(&config, function, pointers.as_mut_ptr(), std::ptr::null_mut())
+        }
+        .result()
+        .attempt(&format!("launching {kernel}"))
     }
 
     /// Copies to the card, in the stream. `from` may be changed again once the stream is done (at
@@ -357,7 +402,8 @@ impl Gpu {
     /// A clock of the stream.
     pub fn timer(&self) -> Result<Timer> {
         let event = || self.context.new_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT));
-        let (begin, end) = (event().attempt("making an event")?, event().attempt("making an event")?);
+        let (begin, end) =
+            (event().attempt("making an event")?, event().attempt("making an event")?);
         Ok(Timer { stream: self.stream.clone(), begin, end })
     }
 }

@@ -86,8 +86,10 @@ pub fn choose(asked: &Asked<'_>) -> Result<&'static Target> {
                 let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
                 format!("ptx75, {}", names.join(", "))
             };
-            let target = named(forced)
-                .ok_or_else(|| CudaError::UnknownKernels { value: forced.into(), known: known() })?;
+            let target = named(forced).ok_or_else(|| CudaError::UnknownKernels {
+                value: forced.into(),
+                known: known(),
+            })?;
             return needs(target, DRIVER_FOR_CUBINS, "525");
         }
         None => {}
@@ -149,9 +151,15 @@ mod tests {
     fn what_cannot_run_is_refused_with_card_driver_and_the_driver_needed() {
         let text = |asked| choose(&asked).expect_err("it cannot run").to_string();
         let old_card = text(asked((6, 1), 12_040, None));
-        assert!(old_card.contains("Card") && old_card.contains("6.1") && old_card.contains("Turing"));
+        assert!(
+            old_card.contains("Card") && old_card.contains("6.1") && old_card.contains("Turing")
+        );
         let old_driver = text(asked((8, 9), 11_080, None));
-        assert!(old_driver.contains("11.8") && old_driver.contains("12.0") && old_driver.contains("525"));
+        assert!(
+            old_driver.contains("11.8")
+                && old_driver.contains("12.0")
+                && old_driver.contains("525")
+        );
         let no_ptx = text(asked((8, 7), 12_020, None));
         assert!(no_ptx.contains("12.4") && no_ptx.contains("550"), "{no_ptx}");
         assert!(text(asked((9, 0), 13_000, Some("sm_99"))).contains("sm_99"));

@@ -62,7 +62,10 @@ impl Pinned {
         // SAFETY: a plain allocation; it is given back by `drop`. With a size of 0 the driver would
         // refuse.
         let pointer = unsafe {
-            result::malloc_host(bytes.max(1), sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP)
+            result::malloc_host(
+                bytes.max(1),
+                sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP,
+            )
         };
         let pointer = pointer
             .map_err(|_| CudaError::Memory { what: "pinned memory", bytes, free: 0 })?

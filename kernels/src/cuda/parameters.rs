@@ -36,7 +36,8 @@ pub struct Matrix {
 
 impl Matrix {
     /// No matrix, in lists that are not full.
-    pub const NONE: Matrix = Matrix { values: 0, steps: 0, rows: 0, columns: 0, kind: 0, padding: 0 };
+    pub const NONE: Matrix =
+        Matrix { values: 0, steps: 0, rows: 0, columns: 0, kind: 0, padding: 0 };
 }
 
 /// Where a matrix-vector product's input comes from; see `digits.cuh`.
@@ -423,9 +424,14 @@ mod tests {
 
     #[test]
     fn rows_of_e2b_are_shared_evenly() {
-        for (columns, shape) in
-            [(256, (8, 1)), (1536, (16, 1)), (2048, (32, 1)), (4096, (32, 2)), (6144, (32, 2)), (12288, (32, 4))]
-        {
+        for (columns, shape) in [
+            (256, (8, 1)),
+            (1536, (16, 1)),
+            (2048, (32, 1)),
+            (4096, (32, 2)),
+            (6144, (32, 2)),
+            (12288, (32, 4)),
+        ] {
             assert_eq!(row_shape(columns), shape, "{columns} columns");
         }
     }

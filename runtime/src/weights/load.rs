@@ -1,7 +1,7 @@
 //! Reads the weights that the inventory has found.
 
-use super::inventory::{self, Entry, LM_HEAD, fault, file_of};
 pub(crate) use super::inventory::Storage;
+use super::inventory::{self, Entry, LM_HEAD, fault, file_of};
 use super::matrix::{Matrix, Scales, WeightValues};
 use crate::error::{Result, RuntimeError};
 use crate::model::{KeysAndValues, LayerWeights, Model, PerLayerBlock, PerLayerInputs, Weights};
@@ -177,7 +177,8 @@ impl Surveyor<'_> {
 
     /// Whether two tensors of one size hold the same bytes.
     fn are_equal(&self, one: &str, other: &str) -> Result<bool> {
-        let size = |name: &str| self.checkpoint.tensor(name).map_or(0, |t| t.info.end - t.info.begin);
+        let size =
+            |name: &str| self.checkpoint.tensor(name).map_or(0, |t| t.info.end - t.info.begin);
         let total = size(one);
         if total != size(other) {
             return Ok(false);

@@ -8,6 +8,6 @@ mod load;
 mod matrix;
 
 pub(crate) use inventory::file_of;
-pub(crate) use load::{Storage, Stored, Survey, load, survey, tensors_of};
 pub use load::{LoadOptions, LoadProgress};
+pub(crate) use load::{Storage, Stored, Survey, load, survey, tensors_of};
 pub use matrix::{Matrix, Scales, WeightValues};

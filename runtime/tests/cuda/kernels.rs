@@ -53,7 +53,9 @@ impl Bench {
         let mut floats = vec![0.0f32; count];
         // SAFETY: the callers ask for what they have taken.
         unsafe {
-            self.gpu.download(bytemuck::cast_slice_mut(&mut floats), address).expect("it is copied");
+            self.gpu
+                .download(bytemuck::cast_slice_mut(&mut floats), address)
+                .expect("it is copied");
         }
         floats
     }
@@ -76,11 +78,18 @@ struct Weight {
     values: Vec<f64>,
 }
 
-fn weight(bench: &mut Bench, random: &mut ChaCha8Rng, rows: usize, columns: usize, kind: Kind) -> Weight {
+fn weight(
+    bench: &mut Bench,
+    random: &mut ChaCha8Rng,
+    rows: usize,
+    columns: usize,
+    kind: Kind,
+) -> Weight {
     let elements = rows * columns;
     let (mut values, address, steps_address);
     if kind == Kind::PlainBf16 {
-        let plain: Vec<bf16> = (0..elements).map(|_| bf16::from_f32(uniform(random) - 0.5)).collect();
+        let plain: Vec<bf16> =
+            (0..elements).map(|_| bf16::from_f32(uniform(random) - 0.5)).collect();
         values = plain.iter().map(|value| value.to_f64()).collect();
         address = bench.put(bytemuck::cast_slice(&plain));
         steps_address = 0;
@@ -198,8 +207,17 @@ fn launch_gemv(bench: &Bench, gemv: &Gemv, tokens: usize) {
 
 /// Rows and columns; those of E2B with fewer rows, and odd ones.
 const SHAPES: [(usize, usize); 11] = [
-    (512, 1536), (100, 2048), (96, 4096), (64, 6144), (50, 12288), (256, 256), (7, 32), (33, 96),
-    (1, 288), (65, 2560), (31, 5376),
+    (512, 1536),
+    (100, 2048),
+    (96, 4096),
+    (64, 6144),
+    (50, 12288),
+    (256, 256),
+    (7, 32),
+    (33, 96),
+    (1, 288),
+    (65, 2560),
+    (31, 5376),
 ];
 
 #[test]
@@ -255,7 +273,8 @@ fn several_tokens_give_the_bits_of_one() {
                     bench.gpu.launch("digits", [tokens as u32, 1], GEMV_THREADS, 0, &arguments)
                 }
                 .expect("it launches");
-                let several = Gemv { digits, digit_stride: stride, ..gemv(weight.matrix, input, out) };
+                let several =
+                    Gemv { digits, digit_stride: stride, ..gemv(weight.matrix, input, out) };
                 launch_gemv(&bench, &several, tokens);
                 let found = bench.floats(out, tokens * rows);
                 let same = found.iter().zip(&single).all(|(a, b)| a.to_bits() == b.to_bits());
@@ -396,7 +415,9 @@ fn a_matrix_product_is_that_of_f64_and_does_not_depend_on_its_neighbours() {
                                 2.0 * b + largest * size * 2f64.powi(-21)
                             })
                             .collect();
-                        let what = format!("{kernel} {rows} x {columns}, {kind:?}, token {token} of {tokens}");
+                        let what = format!(
+                            "{kernel} {rows} x {columns}, {kind:?}, token {token} of {tokens}"
+                        );
                         check(&found[token * rows..][..rows], &(expected, bound), &what);
                     }
                     // The first token alone.

@@ -16,8 +16,8 @@ use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::cache::{Cache, Kept};
+use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::{Device, Model, Plain, Wanted, Work};
 
 /// Of a logit, against a pass that keeps keys and values in f16 too.
@@ -118,7 +118,10 @@ fn prompts_and_answers_are_those_of_the_plain_pass() {
                     let found = prompt_then_decode(&mut device, prompt_tokens, piece, answer);
                     for (step, row) in found.iter().enumerate() {
                         let far = worst(row, rows[prompt - 1 + step]);
-                        assert!(far <= TOLERANCE, "{name}, {products:?}, {prompt}/{piece}+{step}: {far}");
+                        assert!(
+                            far <= TOLERANCE,
+                            "{name}, {products:?}, {prompt}/{piece}+{step}: {far}"
+                        );
                     }
                     let same = first.get_or_insert_with(|| found.clone());
                     assert_eq!(*same, found, "{name}: pieces of {piece} change bits");
@@ -207,10 +210,13 @@ fn the_reference_models_give_transformers_logits() {
                     let far = worst(&found, &expected);
                     let plain = plain_logits(&model, &prompt.ids);
                     let (near, usual) = (worst(&found, &plain), root_mean_square(&found, &plain));
-                    println!("{name}: {far:e} from transformers; plain pass {near:e}, usually {usual:e}");
+                    println!(
+                        "{name}: {far:e} from transformers; plain pass {near:e}, usually {usual:e}"
+                    );
                     assert!(far <= AGAINST_F32 && near <= TOLERANCE, "{name}: {far}, {near}");
                     assert!(usual <= USUAL, "{name}: usually {usual}");
-                    let expected = reference.f32(&format!("f32|{}|decode_logits_cached", prompt.name));
+                    let expected =
+                        reference.f32(&format!("f32|{}|decode_logits_cached", prompt.name));
                     let answer = &prompt.greedy_cached;
                     let answer = &answer[..answer.len() - 1];
                     let rows = prompt_then_decode(&mut device, &prompt.ids, 512, answer).concat();

@@ -39,8 +39,14 @@ fn a_limit_that_is_too_small_names_what_would_fit() {
     random::packed(1).write(folder.path());
     let checkpoint = Arc::new(Checkpoint::open_folder(folder.path()).expect("it opens"));
     let load = |memory: usize| {
-        let options = CudaOptions { memory: Some(memory), context: Some(1024), chunk: 8, ..CudaOptions::default() };
-        CudaDevice::load(&checkpoint, options, &mut |_| {}).map(|device| device.plan().sizes.total())
+        let options = CudaOptions {
+            memory: Some(memory),
+            context: Some(1024),
+            chunk: 8,
+            ..CudaOptions::default()
+        };
+        CudaDevice::load(&checkpoint, options, &mut |_| {})
+            .map(|device| device.plan().sizes.total())
     };
     let needed = load(256 << 20).expect("it fits");
     match load(needed - 65536) {

@@ -4,7 +4,9 @@ use crate::support::random::{self, VOCABULARY};
 use crate::support::*;
 use std::ops::ControlFlow;
 use w4pack_runtime::logits_file::write_logits;
-use w4pack_runtime::{Engine, EngineOptions, FinishReason, Generation, Model, Request, Result, Sampling};
+use w4pack_runtime::{
+    Engine, EngineOptions, FinishReason, Generation, Model, Request, Result, Sampling,
+};
 
 fn model() -> Model {
     let folder = tempfile::tempdir().expect("a folder");

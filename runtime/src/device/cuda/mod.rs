@@ -266,16 +266,14 @@ impl CudaDevice {
         let table = match &self.table {
             Table::None => None,
             Table::OnCard(matrix) | Table::Host { matrix, .. } => Some((*matrix, false)),
-            Table::Disk { .. } => {
-                self.layout.weights.per_layer_inputs.as_ref().map(|inputs| {
-                    let placed = &inputs.embed_tokens;
-                    let kind = plan::kind_of(placed.stored.storage) as i32;
-                    let (values, steps) = (work.table_words, work.table_steps);
-                    let columns = placed.stored.columns as i32;
-                    let rows = work.chunk as i32;
-                    (Matrix { values, steps, rows, columns, kind, padding: 0 }, true)
-                })
-            }
+            Table::Disk { .. } => self.layout.weights.per_layer_inputs.as_ref().map(|inputs| {
+                let placed = &inputs.embed_tokens;
+                let kind = plan::kind_of(placed.stored.storage) as i32;
+                let (values, steps) = (work.table_words, work.table_steps);
+                let columns = placed.stored.columns as i32;
+                let rows = work.chunk as i32;
+                (Matrix { values, steps, rows, columns, kind, padding: 0 }, true)
+            }),
         };
         Passes {
             gpu: &self.gpu,
@@ -432,8 +430,7 @@ impl CudaDevice {
                 let last = count - 1;
                 let x = layout_work.chunk_stream + (4 * last * hidden) as u64;
                 let per_layer = layout_work.chunk_per_layer + (4 * last * all * width) as u64;
-                let turns =
-                    layout_work.chunk_turns + (8 * last * self.layout.vectors.pairs) as u64;
+                let turns = layout_work.chunk_turns + (8 * last * self.layout.vectors.pairs) as u64;
                 self.send_step(first + last, tokens[last] as i32)?;
                 let (passes, caches) = (self.passes(), &self.layout.caches[slot.0]);
                 passes.token_layers(caches, owning..all, x, per_layer, turns)?;
@@ -610,13 +607,18 @@ fn check_shape(
         let largest = own.map_or(0.0, |own| own.k_norm.iter().fold(0.0f32, |m, w| m.max(w.abs())));
         let bound = largest * (layer.head_dim as f32).sqrt();
         if kv != KvType::Bf16 && bound >= 65504.0 {
-            return refuse(format!("keys of layer {number} may reach {bound}, beyond f16; give --kv bf16"));
+            return refuse(format!(
+                "keys of layer {number} may reach {bound}, beyond f16; give --kv bf16"
+            ));
         }
     }
     let mut problem = None;
     let _ = weights.clone().try_map(&mut |stored| {
         if stored.columns % 32 != 0 {
-            problem = Some(format!("`{}` has {} columns, no multiple of 32", stored.name, stored.columns));
+            problem = Some(format!(
+                "`{}` has {} columns, no multiple of 32",
+                stored.name, stored.columns
+            ));
         }
         Ok::<_, RuntimeError>(stored)
     });

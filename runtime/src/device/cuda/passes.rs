@@ -101,7 +101,14 @@ impl Passes<'_> {
     }
 
     /// Embeddings and rotations of a chunk (`ids` an address), or of the token in `Step` (0).
-    fn embed(&self, ids: Address, tokens: usize, first: usize, x: Address, turns: Address) -> Result<()> {
+    fn embed(
+        &self,
+        ids: Address,
+        tokens: usize,
+        first: usize,
+        x: Address,
+        turns: Address,
+    ) -> Result<()> {
         let table = self.layout.weights.embed_tokens.matrix;
         let factor = (self.text.hidden_size as f64).sqrt() as f32;
         let Work { step, id, .. } = *self.work();
@@ -127,7 +134,14 @@ impl Passes<'_> {
         let (norm, epsilon) = (self.layout.vectors.projection_norm, self.epsilon());
         let (rows_are_tokens, columns) = (i32::from(rows_are_tokens), width as i32);
         let arguments = arguments![
-            table, ids, rows_are_tokens, projection_factor, norm, epsilon, table_factor, columns,
+            table,
+            ids,
+            rows_are_tokens,
+            projection_factor,
+            norm,
+            epsilon,
+            table_factor,
+            columns,
             inputs,
         ];
         let grid = [self.text.layers.len(), tokens];
@@ -213,7 +227,12 @@ impl Passes<'_> {
         let at = self.other(at);
         let input = self.input(&stream, 0, at);
         let width = config_width(self.text);
-        self.gemv_gated(block.input_gate.matrix, input, work.gate, per_layer + (4 * number * width) as u64)?;
+        self.gemv_gated(
+            block.input_gate.matrix,
+            input,
+            work.gate,
+            per_layer + (4 * number * width) as u64,
+        )?;
         let input = Input::plain(work.gate);
         self.gemv(&[block.projection.matrix], input, block_out, Epilogue::Store)?;
         let stream = self.advance(at, block_out, vectors.post_block_norm);
@@ -225,7 +244,13 @@ impl Passes<'_> {
         self.launch_gemv(parts, input, out, epilogue, 0)
     }
 
-    fn gemv_gated(&self, matrix: Matrix, input: Input, out: Address, gate_with: Address) -> Result<()> {
+    fn gemv_gated(
+        &self,
+        matrix: Matrix,
+        input: Input,
+        out: Address,
+        gate_with: Address,
+    ) -> Result<()> {
         self.launch_gemv(&[matrix], input, out, Epilogue::Gated, gate_with)
     }
 
@@ -247,7 +272,8 @@ impl Passes<'_> {
         // One block a multiprocessor, all with the same number of pairs, so that the next kernel's
         // blocks find room beside them; two where there is much to read.
         let multiprocessors = self.gpu.card().multiprocessors;
-        let blocks = if pairs >= 32 * multiprocessors { 2 * multiprocessors } else { multiprocessors };
+        let blocks =
+            if pairs >= 32 * multiprocessors { 2 * multiprocessors } else { multiprocessors };
         let pairs_per_block = pairs.div_ceil(blocks);
         let blocks = pairs.div_ceil(pairs_per_block);
         let gemv = Gemv {
@@ -391,7 +417,13 @@ impl Passes<'_> {
         let parts = [block.projection.matrix];
         let per_layer = work.chunk_per_layer + (4 * number * width) as u64;
         let all_layers = self.text.layers.len() * width;
-        let g = self.map_rows(&parts, tokens, (work.chunk_wide, width), (per_layer, all_layers), width)?;
+        let g = self.map_rows(
+            &parts,
+            tokens,
+            (work.chunk_wide, width),
+            (per_layer, all_layers),
+            width,
+        )?;
         self.gemm(&parts, g, tokens, delta, hidden)?;
         self.norm_rows(&[], tokens, delta, vectors.post_block_norm, 0, weights.scalar)?;
         Ok(())
@@ -546,7 +578,13 @@ impl Passes<'_> {
         for cache in caches.iter().flatten().filter(|cache| cache.window > 0) {
             let commit = Commit { cache: *cache, first: first as i32, tokens: tokens as i32 };
             let kernel = format!("commit_{}", self.kv.name());
-            self.launch(&kernel, [self.gpu.card().multiprocessors, 1], 256, 0, &arguments![commit])?;
+            self.launch(
+                &kernel,
+                [self.gpu.card().multiprocessors, 1],
+                256,
+                0,
+                &arguments![commit],
+            )?;
         }
         Ok(())
     }

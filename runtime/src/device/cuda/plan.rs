@@ -120,9 +120,8 @@ pub struct Plan {
 /// one position needs.
 pub fn plan(text: &TextConfig, weights: &Weights<Stored>, wish: &Wish) -> Result<Plan> {
     let longest = text.max_position_embeddings;
-    let sizes = |context: usize, table: TablePlace| {
-        lay_out(text, weights, wish, context, table, 0).sizes
-    };
+    let sizes =
+        |context: usize, table: TablePlace| lay_out(text, weights, wish, context, table, 0).sizes;
     // The longest context for a place of the table, if any fits.
     let fitting = |table: TablePlace| -> Option<usize> {
         let fits = |context: usize| sizes(context, table).total() <= wish.limit;
@@ -141,7 +140,9 @@ pub fn plan(text: &TextConfig, weights: &Weights<Stored>, wish: &Wish) -> Result
     let table = match wish.table {
         Some(table) => table,
         None if !has_table => TablePlace::Gpu,
-        None if fitting(TablePlace::Gpu).is_some_and(|context| context >= enough) => TablePlace::Gpu,
+        None if fitting(TablePlace::Gpu).is_some_and(|context| context >= enough) => {
+            TablePlace::Gpu
+        }
         None => TablePlace::Host,
     };
     let refuse = |longest: Option<usize>| RuntimeError::CardMemory {
@@ -419,7 +420,8 @@ fn lay_out_vectors(text: &TextConfig, weights: &Weights<Stored>, bump: &mut Bump
 
 fn rows(layer: &LayerConfig, positions: usize, kv: KvType, bump: &mut Bump) -> Rows {
     let numbers = positions * layer.kv_heads * layer.head_dim;
-    let (keys, values) = (bump.take(numbers * kv.number_bytes()), bump.take(numbers * kv.number_bytes()));
+    let (keys, values) =
+        (bump.take(numbers * kv.number_bytes()), bump.take(numbers * kv.number_bytes()));
     let mut steps = || if kv == KvType::Q8 { bump.take(2 * numbers.div_ceil(32)) } else { 0 };
     Rows { keys, values, key_steps: steps(), value_steps: steps() }
 }

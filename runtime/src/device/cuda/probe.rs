@@ -101,3 +101,108 @@ fn packed_weights(text: &TextConfig) -> Weights<Stored> {
         lm_head: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{KvType, TablePlace};
+    use super::*;
+    use crate::error::RuntimeError;
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{Rng, SeedableRng};
+    use serde_json::json;
+    use w4pack_format::config::Config;
+
+    /// Gemma 4 E2B's sizes.
+    fn e2b() -> TextConfig {
+        let kinds: Vec<&str> = (0..35)
+            .map(|i| if i % 5 == 4 { "full_attention" } else { "sliding_attention" })
+            .collect();
+        let config = json!({
+            "architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text",
+            "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 35,
+            "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256,
+            "global_head_dim": 512, "layer_types": kinds, "sliding_window": 512,
+            "num_kv_shared_layers": 20, "use_double_wide_mlp": true,
+            "hidden_size_per_layer_input": 256, "vocab_size": 262144,
+            "vocab_size_per_layer_input": 262144, "max_position_embeddings": 131072,
+            "tie_word_embeddings": true
+        });
+        let bytes = serde_json::to_vec(&config).expect("JSON prints");
+        Config::parse("config.json", &bytes).expect("it is sound").text
+    }
+
+    fn wish(mib: usize, context: Option<usize>) -> Wish {
+        Wish {
+            limit: mib << 20,
+            context,
+            table: None,
+            kv: KvType::F16,
+            chunk: 256,
+            slots: 1,
+            multiprocessors: 16,
+        }
+    }
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn e2b_fits_where_it_must() {
+        let text = e2b();
+        let whole = plan_for_shape(&text, &wish(2560, Some(2048))).expect("it fits");
+        assert_eq!(whole.table, TablePlace::Gpu);
+        assert_eq!((whole.sizes.table / MIB, whole.sizes.full), (1260, 12 * MIB));
+
+        // A GTX 1650 Ti shows 3,732 MiB.
+        let long = plan_for_shape(&text, &wish(3732, None)).expect("it fits");
+        assert_eq!((long.context, long.table), (131_072, TablePlace::Gpu));
+        assert_eq!(long.sizes.full + long.sizes.sliding, 774 * MIB);
+
+        let host = Wish { table: Some(TablePlace::Host), ..wish(1400, Some(2048)) };
+        let host = plan_for_shape(&text, &host).expect("it fits");
+        assert_eq!(host.sizes.table, 0);
+        assert!(host.sizes.total() < 1330 * MIB, "{}", host.sizes.total() / MIB);
+    }
+
+    #[test]
+    fn the_longest_context_is_the_longest_that_fits() {
+        let text = e2b();
+        let mut random = ChaCha8Rng::seed_from_u64(6);
+        for _ in 0..200 {
+            let mut draw = |from: usize, to: usize| from + random.next_u32() as usize % (to - from);
+            let wish = Wish {
+                kv: [KvType::F16, KvType::Bf16, KvType::Q8][draw(0, 3)],
+                chunk: draw(1, 600),
+                slots: draw(1, 4),
+                multiprocessors: draw(8, 150),
+                table: [
+                    None,
+                    Some(TablePlace::Gpu),
+                    Some(TablePlace::Host),
+                    Some(TablePlace::Disk),
+                ][draw(0, 4)],
+                ..wish(draw(1200, 5000), None)
+            };
+            let found = match plan_for_shape(&text, &wish) {
+                Ok(found) => found,
+                Err(RuntimeError::CardMemory { longest: None, needed, .. }) => {
+                    assert!(needed > wish.limit, "{wish:?}");
+                    continue;
+                }
+                Err(other) => panic!("{wish:?}: {other}"),
+            };
+            assert!(found.sizes.total() <= wish.limit, "{wish:?}");
+            let table = Some(found.table);
+            let fixed = Wish { context: Some(found.context), table, ..wish };
+            assert_eq!(plan_for_shape(&text, &fixed).expect("it fits"), found);
+            if found.context < text.max_position_embeddings {
+                let more = Wish { context: Some(found.context + 1), table, ..wish };
+                match plan_for_shape(&text, &more) {
+                    Err(RuntimeError::CardMemory { longest, .. }) => {
+                        assert_eq!(longest, Some(found.context), "{wish:?}");
+                    }
+                    other => panic!("{wish:?}: {other:?}"),
+                }
+            }
+        }
+    }
+}
