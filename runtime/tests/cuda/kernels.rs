@@ -139,7 +139,7 @@ fn weight(
 fn activations(random: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
     let one = |random: &mut ChaCha8Rng| {
         let value = 2.0 * uniform(random) - 1.0;
-        if random.next_u32() % 200 == 0 { 30.0 * value } else { value }
+        if random.next_u32().is_multiple_of(200) { 30.0 * value } else { value }
     };
     (0..count).map(|_| one(random)).collect()
 }
