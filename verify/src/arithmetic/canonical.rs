@@ -54,12 +54,18 @@ pub(super) fn nearer_to(target: &Ratio, smaller: Number, larger: Number) -> Numb
 /// few numbers of f16 or bf16. An f32 number lies in every exact step interval (its ends are
 /// quotients of 10-bit integers by 1..=8), so this search never walks f32.
 fn best_outside(grid: &Grid, values: &[u16; GROUP], numbers: &Numbers) -> Number {
-    let coded: Vec<Interval> = (0..GROUP)
-        .filter(|&i| grid.codes[i] != 0)
-        .map(|i| Interval::of_value(bf16::magnitude(values[i]), grid.codes[i].unsigned_abs()))
-        .collect();
-    let lowest = extreme(coded.iter().map(|steps| steps.low), Ordering::Less);
-    let highest = extreme(coded.iter().map(|steps| steps.high), Ordering::Greater);
+    // A size of code stands for one value, so that the values of one size share an interval.
+    let mut of_size: [Option<(Interval, u32)>; 9] = [None; 9];
+    for (&bits, code) in values.iter().zip(&grid.codes).filter(|(_, code)| **code != 0) {
+        let size = code.unsigned_abs();
+        match &mut of_size[usize::from(size)] {
+            Some((_, count)) => *count += 1,
+            none => *none = Some((Interval::of_value(bf16::magnitude(bits), size), 1)),
+        }
+    }
+    let coded = || of_size.iter().flatten();
+    let lowest = extreme(coded().map(|(steps, _)| steps.low), Ordering::Less);
+    let highest = extreme(coded().map(|(steps, _)| steps.high), Ordering::Greater);
     let least_squares = least_squares_step(&grid.codes, values);
 
     let mut candidate = numbers.floor(&lowest);
@@ -67,7 +73,8 @@ fn best_outside(grid: &Grid, values: &[u16; GROUP], numbers: &Numbers) -> Number
     let mut most = 0;
     loop {
         let step = candidate.ratio();
-        let reproduced = coded.iter().filter(|steps| steps.contains(&step)).count();
+        let reproduced =
+            coded().map(|(steps, count)| if steps.contains(&step) { *count } else { 0 }).sum();
         // The squared error is a parabola in the step: less error means nearer to its vertex.
         if reproduced > most
             || (reproduced == most && nearer_to(&least_squares, best, candidate) == candidate)

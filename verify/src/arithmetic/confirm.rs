@@ -23,86 +23,95 @@
 //!
 //! Where any of this does not hold the answer is `None`, and nothing is said about the group.
 
-use super::bf16;
+use w4pack_format::scale::ScaleDtype;
+
 use super::interval::Interval;
+use super::look::{COMMON, Look};
+use super::numbers::{Number, Numbers};
 use super::ratio::Ratio;
 use super::recover::{GROUP, Grid};
 
 /// The grid of 32 values if the stored codes and the sign of the stored step are visibly those of
 /// [`recover`](super::recover::recover).
 pub fn confirm(values: &[u16; GROUP], codes: &[i8; GROUP], negative: bool) -> Option<Grid> {
-    let value_of_size = value_of_size(values, codes, negative)?;
-    let sizes = (1..9u8).filter(|&size| value_of_size[usize::from(size)] != 0);
-    let largest = sizes.clone().next_back()?;
-    if largest < 5 || (largest < 8 && negative) {
-        return None;
-    }
-    if [2, 3, 5, 7].iter().any(|factor| sizes.clone().all(|size| size % factor == 0)) {
-        return None;
-    }
-    let steps = steps(&value_of_size)?;
-    Some(Grid { codes: *codes, negative, steps, peaks: 1 << (largest - 1) })
+    Look::at(values, codes).confirm(codes, negative)
 }
 
-/// A multiple of all sizes: half-way points divided by a size are integers in 840ths.
-const COMMON: u32 = 840;
-
-/// The steps that give every size its value. The intervals of the sizes are intersected as
-/// integers: in 840ths of a quarter of the smallest value's last place, twice as large and one
-/// further in where the end is open.
-fn steps(value_of_size: &[u16; 9]) -> Option<Interval> {
-    let occurring = value_of_size.iter().filter(|bits| **bits != 0);
-    let smallest = bf16::magnitude(*occurring.min()?);
-    let (mut low, mut high) = (0u64, u64::MAX);
-    for (size, &bits) in value_of_size.iter().enumerate().skip(1) {
-        if bits == 0 {
-            continue;
-        }
-        let value = bf16::magnitude(bits);
-        let binades = value.exponent - smallest.exponent;
-        if binades > 12 {
-            // No size is 2^12 times another one.
-            return None;
-        }
-        // Below a power of two the next half-way point lies half as far.
-        let is_lowest = value.significand == 128 && value.exponent > bf16::LAST_PLACE;
-        let below = 4 * value.significand - if is_lowest { 1 } else { 2 };
-        let above = 4 * value.significand + 2;
-        let scale = u64::from(COMMON / size as u32) << binades;
-        let open = u64::from(value.significand % 2);
-        low = low.max(2 * scale * u64::from(below) + open);
-        high = high.min(2 * scale * u64::from(above) - open);
+impl Look {
+    /// [`confirm`] after the look.
+    pub(super) fn confirm(&self, codes: &[i8; GROUP], negative: bool) -> Option<Grid> {
+        let largest = self.largest_if_confirmed(negative)?;
+        let end = |doubled: i32| Ratio {
+            numerator: doubled as u64,
+            denominator: COMMON as u64,
+            exponent: self.unit,
+        };
+        let steps = Interval {
+            low: end(self.low & !1),
+            low_closed: self.low & 1 == 0,
+            high: end((self.high + 1) & !1),
+            high_closed: self.high & 1 == 0,
+        };
+        Some(Grid { codes: *codes, negative, steps, peaks: 1 << (largest - 1) })
     }
-    let end = |doubled: u64| Ratio {
-        numerator: doubled / 2,
-        denominator: COMMON.into(),
-        exponent: smallest.exponent - 2,
-    };
-    (low <= high).then(|| Interval {
-        low: end(low),
-        low_closed: low % 2 == 0,
-        high: end(high + 1),
-        high_closed: high % 2 == 0,
-    })
+
+    /// The largest size of the codes if these and the step's sign are visibly those of the rule.
+    #[inline]
+    fn largest_if_confirmed(&self, negative: bool) -> Option<u32> {
+        // Where a value is not zero its sign is that of code times step.
+        let turn = if negative { u32::MAX } else { 0 };
+        let wrong_signs = (self.signs ^ self.negative_codes ^ turn) & !self.zeros;
+        let largest = self.sizes.ilog2();
+        let sound = !self.strange
+            && wrong_signs == 0
+            && self.low <= self.high
+            && largest >= 5
+            && (largest == 8 || !negative)
+            && have_no_common_factor(self.sizes);
+        sound.then_some(largest)
+    }
+
+    /// Whether no code is -8.
+    pub(crate) fn is_sign_free(&self) -> bool {
+        // A group of codes is read from nibbles: +8 does not exist.
+        self.sizes >> 8 & 1 == 0
+    }
+
+    /// Whether the codes are confirmed, and the stored step lies inside the exact step interval and
+    /// nearer to its middle than any other number of its dtype: then it is the canonical one, and
+    /// code times step gives all 32 values. `false` says nothing.
+    #[inline]
+    pub fn settles(&self, step: f32, dtype: ScaleDtype) -> bool {
+        if self.largest_if_confirmed(step < 0.0).is_none() || !step.is_finite() {
+            return false;
+        }
+        let size = Number::of_f32(step);
+        // Ends and step as integers in one unit: 840ths of the finer of both last places.
+        let shift = size.exponent - self.unit;
+        if !(-24..=16).contains(&shift) {
+            return false;
+        }
+        let (of_step, of_ends) = if shift < 0 { (0, -shift) } else { (shift, 0) };
+        let place = (COMMON as i64) << of_step;
+        let at = i64::from(size.mantissa) * place;
+        let low = i64::from(self.low & !1) << of_ends;
+        let high = i64::from((self.high + 1) & !1) << of_ends;
+        let is_inside = (at > low || at == low && self.low & 1 == 0)
+            && (at < high || at == high && self.high & 1 == 0);
+        // How far off its middle lies, doubled, against the distance of the next numbers. Below a
+        // power of two these lie half as dense.
+        let next = place << Numbers::of(dtype).places_to_next(size);
+        let previous = if size.mantissa == 1 << 23 { next / 2 } else { next };
+        let off = low + high - 2 * at;
+        is_inside && -previous < off && off < next
+    }
 }
 
-/// The one value (without its sign) that each size of code stands for, 0 where a size does not
-/// occur. `None` when a size stands for two values, when a sign or a zero is not as the codes say,
-/// or when a value is not a normal number.
-fn value_of_size(values: &[u16; GROUP], codes: &[i8; GROUP], negative: bool) -> Option<[u16; 9]> {
-    let turn = if negative { 0x8000 } else { 0 };
-    let mut value_of_size = [0; 9];
-    for (value, code) in values.iter().zip(codes) {
-        value_of_size[usize::from(code.unsigned_abs().min(8))] = value & 0x7FFF;
-    }
-    let mut wrong = value_of_size[0];
-    for (value, code) in values.iter().zip(codes) {
-        let size = value & 0x7FFF;
-        let sign = (value ^ (*code as u16) ^ turn) & 0x8000;
-        // A zero's sign is no matter of its code.
-        wrong |= if size == 0 { u16::from(*code != 0) } else { sign };
-        wrong |= size ^ value_of_size[usize::from(code.unsigned_abs().min(8))];
-    }
-    let is_normal = |size: &u16| *size == 0 || (0x0080..0x7F80).contains(size);
-    (wrong == 0 && value_of_size.iter().all(is_normal)).then_some(value_of_size)
+/// Whether the sizes that occur (bit `k`: a code of size `k`) have no common factor but 1.
+#[inline]
+fn have_no_common_factor(sizes: u32) -> bool {
+    // Multiples of 2, 3, 5 and 7 among 1..=8.
+    const MULTIPLES: [u32; 4] = [0b1_0101_0100, 0b0_0100_1000, 0b0_0010_0000, 0b0_1000_0000];
+    let occurring = sizes & 0b1_1111_1110;
+    MULTIPLES.iter().all(|multiples| occurring & !multiples != 0)
 }

@@ -4,8 +4,8 @@ use w4pack_format::scale::ScaleDtype;
 
 use super::bf16;
 use super::canonical::canonical_step;
-use super::confirm::confirm;
 use super::interval::Interval;
+use super::look::Look;
 use super::numbers::Number;
 use super::recover::{GROUP, Grid, Recovery, recover};
 
@@ -78,7 +78,23 @@ pub fn judge(
     step: f32,
     dtype: ScaleDtype,
 ) -> Judgement {
-    let confirmed = confirm(values, codes, step < 0.0).map(Recovery::OnGrid);
+    judge_after(&Look::at(values, codes), values, codes, step, dtype)
+}
+
+/// [`judge`] after a look at the group.
+pub fn judge_after(
+    look: &Look,
+    values: &[u16; GROUP],
+    codes: &[i8; GROUP],
+    step: f32,
+    dtype: ScaleDtype,
+) -> Judgement {
+    if look.settles(step, dtype) {
+        let source = SourceGroup::OnGrid { many_peaks: false, sign_free: look.is_sign_free() };
+        let step = StepFinding::Canonical { finer: None };
+        return Judgement { source, codes_disagreeing: 0, elements_differing: 0, worst: 0.0, step };
+    }
+    let confirmed = look.confirm(codes, step < 0.0).map(Recovery::OnGrid);
     let (source, expected, finding) = match confirmed.unwrap_or_else(|| recover(values)) {
         Recovery::NotFinite { element } => {
             (SourceGroup::NotFinite { element }, None, StepFinding::NoGrid)
