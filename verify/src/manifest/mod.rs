@@ -216,11 +216,22 @@ fn check_tensors(
             }
             _ => {}
         }
-        let sha256 = Range::of_tensor(source, found).sha256(progress)?;
-        if sha256 != record.sha256 {
-            return fail(format!("its SHA-256 is {sha256}, the manifest says {}", record.sha256));
+        // Only what was packed goes without SHA-256.
+        if (record.fate == Fate::Packed) != record.sha256.is_none() {
+            let has = if record.sha256.is_some() { "has" } else { "lacks" };
+            return fail(format!("the manifest {has} a SHA-256 of a {:?} tensor", record.fate));
         }
-        Ok(None)
+        let range = Range::of_tensor(source, found);
+        let (blake3, sha256) = range.tensor_hashes(record.sha256.is_some(), progress)?;
+        if blake3 != record.blake3 {
+            return fail(format!("its BLAKE3 is {blake3}, the manifest says {}", record.blake3));
+        }
+        match (sha256, &record.sha256) {
+            (Some(is), Some(said)) if is != *said => {
+                fail(format!("its SHA-256 is {is}, the manifest says {said}"))
+            }
+            _ => Ok(None),
+        }
     };
     let found: Vec<Option<Fault>> = records.par_iter().map(check).collect::<Result<_>>()?;
     findings.faults.extend(found.into_iter().flatten());
