@@ -161,7 +161,7 @@ fn copies(
         let (Some(found), Some(differences), Some(sha256)) = (
             result.tensor(&pair.result),
             outcome.copies.remove(&pair.other),
-            outcome.hashes.tensors.get(&pair.other),
+            outcome.hashes.tensors.get(&pair.other).and_then(|hashes| hashes.sha256.as_ref()),
         ) else {
             continue;
         };
@@ -218,9 +218,8 @@ fn head(
 /// Enters source tensors that are left out.
 fn left_out(names: &[String], source: &Checkpoint, hashes: &Hashes, findings: &mut Findings) {
     for name in names {
-        let (Some(found), Some(sha256)) = (source.tensor(name), hashes.tensors.get(name)) else {
-            continue;
-        };
+        let sha256 = hashes.tensors.get(name).and_then(|hashes| hashes.sha256.as_ref());
+        let (Some(found), Some(sha256)) = (source.tensor(name), sha256) else { continue };
         findings.left_out.push(Item {
             file: found.shard.path.clone(),
             tensor: Some(name.clone()),

@@ -230,7 +230,23 @@ fn tensor_problem(
     if let Some(fate) = fate.filter(|fate| **fate != record.fate) {
         return Some(format!("it says {:?}, the tensor was {fate:?}", record.fate));
     }
-    let sha256 = hashes.tensors.get(&record.name).map_or("unknown", String::as_str);
-    (sha256 != record.sha256)
-        .then(|| format!("its SHA-256 is {sha256}, the manifest says {}", record.sha256))
+    // Only what was packed goes without SHA-256.
+    if (record.fate == Fate::Packed) != record.sha256.is_none() {
+        let has = if record.sha256.is_some() { "has" } else { "lacks" };
+        return Some(format!("the manifest {has} a SHA-256 of a {:?} tensor", record.fate));
+    }
+    let found = hashes.tensors.get(&record.name)?;
+    let differs = |is: &Option<String>, said: &Option<String>| {
+        is.is_some() && said.is_some() && is != said
+    };
+    let shown = |hash: &Option<String>| hash.clone().unwrap_or_default();
+    let said = Some(record.blake3.clone());
+    if differs(&found.blake3, &said) {
+        let is = shown(&found.blake3);
+        return Some(format!("its BLAKE3 is {is}, the manifest says {}", record.blake3));
+    }
+    differs(&found.sha256, &record.sha256).then(|| {
+        let (is, said) = (shown(&found.sha256), shown(&record.sha256));
+        format!("its SHA-256 is {is}, the manifest says {said}")
+    })
 }

@@ -21,7 +21,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::digest::{Hasher, sha256};
+use w4pack_format::digest::{Blake3Hasher, Hasher};
 use w4pack_format::{FormatError, Result};
 
 use crate::pair::{EqualPair, PackedPair, Pairing};
@@ -87,15 +87,24 @@ pub struct Outcome {
     pub hashes: Hashes,
 }
 
-/// SHA-256 of what was read.
+/// Hashes of what was read, in hexadecimal.
 #[derive(Default)]
 pub struct Hashes {
-    /// Of the source's weight files.
+    /// SHA-256 of the source's weight files.
     pub source_files: BTreeMap<String, String>,
     /// Of source tensors.
-    pub tensors: BTreeMap<String, String>,
-    /// Of the result's files.
+    pub tensors: BTreeMap<String, TensorHashes>,
+    /// SHA-256 of the result's files.
     pub result_files: BTreeMap<String, String>,
+}
+
+/// Hashes of one tensor.
+#[derive(Default)]
+pub struct TensorHashes {
+    /// Where all source tensors are wanted.
+    pub blake3: Option<String>,
+    /// Of what is copied or left out.
+    pub sha256: Option<String>,
 }
 
 /// The first thing that went wrong in any thread; the others stop when they see it.
@@ -119,6 +128,26 @@ impl Failure {
                 self.seen.store(true, Ordering::Relaxed);
             })
             .ok()
+    }
+}
+
+/// Hashes of one tensor, on the way.
+struct TensorHashers {
+    blake3: Option<Blake3Hasher>,
+    sha256: Option<Hasher>,
+}
+
+impl TensorHashers {
+    fn update(&mut self, bytes: &[u8]) {
+        self.blake3.iter_mut().for_each(|blake3| blake3.update(bytes));
+        self.sha256.iter_mut().for_each(|sha256| sha256.update(bytes));
+    }
+
+    fn finish(self) -> TensorHashes {
+        TensorHashes {
+            blake3: self.blake3.map(Blake3Hasher::finish),
+            sha256: self.sha256.map(Hasher::finish),
+        }
     }
 }
 
@@ -176,7 +205,8 @@ impl Pass<'_> {
         // What has no bytes came by in no block.
         let is_empty = |name: &str| self.source.tensor(name).is_some_and(|t| t.info.bytes() == 0);
         for (name, task) in tasks.iter().filter(|(name, _)| is_empty(name)) {
-            outcome.hashes.tensors.insert(name.to_string(), sha256(b""));
+            let hashes = self.hashers(*task).finish();
+            outcome.hashes.tensors.insert(name.to_string(), hashes);
             if let Task::Copy(_) = task {
                 outcome.copies.insert(name.to_string(), Differences::default());
             }
@@ -200,22 +230,29 @@ impl Pass<'_> {
         &self,
         tasks: &BTreeMap<&str, Task<'_>>,
         blocks: &Receiver<Arc<Block>>,
-    ) -> BTreeMap<String, String> {
-        let mut digests = BTreeMap::new();
-        let mut hasher = Hasher::default();
+    ) -> BTreeMap<String, TensorHashes> {
+        let mut found = BTreeMap::new();
+        let mut open: Option<TensorHashers> = None;
         for block in blocks {
-            let is_listed =
-                matches!(tasks.get(&*block.tensor), Some(Task::Copy(_) | Task::LeftOut));
-            if !is_listed && !self.wanted.source {
-                continue;
-            }
-            hasher.update(block.bytes());
-            if block.is_last {
-                let digest = std::mem::take(&mut hasher).finish();
-                digests.insert(block.tensor.to_string(), digest);
+            let Some(task) = tasks.get(&*block.tensor) else { continue };
+            let hashers = open.get_or_insert_with(|| self.hashers(*task));
+            hashers.update(block.bytes());
+            if block.is_last
+                && let Some(hashers) = open.take()
+            {
+                found.insert(block.tensor.to_string(), hashers.finish());
             }
         }
-        digests
+        found
+    }
+
+    /// The hashes that a tensor needs.
+    fn hashers(&self, task: Task<'_>) -> TensorHashers {
+        let is_listed = matches!(task, Task::Copy(_) | Task::LeftOut);
+        TensorHashers {
+            blake3: self.wanted.source.then(Blake3Hasher::default),
+            sha256: is_listed.then(Hasher::default),
+        }
     }
 
     /// The thread that hashes the result's files.
