@@ -68,7 +68,7 @@ fn judging(criterion: &mut Criterion) {
                 bencher.iter(|| {
                     leaf.look(black_box(&values), black_box(&words), &mut looks);
                     for (look, group) in looks.iter().zip(&groups) {
-                        if !look.settles(group.step, dtype) {
+                        if look.settled(group.step, dtype).is_none() {
                             let Stored { values, codes, step } = group;
                             black_box(judge_after(look, values, codes, *step, dtype));
                         }

@@ -24,6 +24,7 @@ mod progress;
 pub mod prove;
 mod ranges;
 pub mod report;
+pub mod self_test;
 mod sidecar;
 mod spelling;
 mod with_source;

@@ -63,31 +63,80 @@ fn best_outside(grid: &Grid, values: &[u16; GROUP], numbers: &Numbers) -> Number
             none => *none = Some((Interval::of_value(bf16::magnitude(bits), size), 1)),
         }
     }
-    let coded = || of_size.iter().flatten();
-    let lowest = extreme(coded().map(|(steps, _)| steps.low), Ordering::Less);
-    let highest = extreme(coded().map(|(steps, _)| steps.high), Ordering::Greater);
+    let coded: Vec<(Interval, u32)> = of_size.into_iter().flatten().collect();
+    let lowest = extreme(coded.iter().map(|(steps, _)| steps.low), Ordering::Less);
+    let highest = extreme(coded.iter().map(|(steps, _)| steps.high), Ordering::Greater);
     let least_squares = least_squares_step(&grid.codes, values);
 
     let mut candidate = numbers.floor(&lowest);
+    let whole = WholeEnds::of(&coded, candidate);
     let mut best = candidate;
     let mut most = 0;
     loop {
-        let step = candidate.ratio();
-        let reproduced =
-            coded().map(|(steps, count)| if steps.contains(&step) { *count } else { 0 }).sum();
+        let reproduced = match &whole {
+            Some(ends) => ends.holding(candidate),
+            None => {
+                let step = candidate.ratio();
+                coded.iter().filter(|(steps, _)| steps.contains(&step)).map(|(_, n)| n).sum()
+            }
+        };
         // The squared error is a parabola in the step: less error means nearer to its vertex.
         if reproduced > most
             || (reproduced == most && nearer_to(&least_squares, best, candidate) == candidate)
         {
             (best, most) = (candidate, reproduced);
         }
-        if step.compare(&highest) == Ordering::Greater {
+        if candidate.ratio().compare(&highest) == Ordering::Greater {
             return best;
         }
         match numbers.next(candidate) {
             Some(next) => candidate = next,
             None => return best,
         }
+    }
+}
+
+/// The ends of some step intervals as integers in one unit, to be compared with many candidates.
+struct WholeEnds {
+    /// Smallest and largest integer inside, and how many values the interval stands for.
+    ends: Vec<(i64, i64, u32)>,
+    /// The unit is an 840th of `2^exponent`.
+    exponent: i32,
+}
+
+/// A multiple of every code size.
+const COMMON: i64 = 840;
+
+impl WholeEnds {
+    /// In a unit of which `smallest`, the first candidate, and all ends are multiples; `None` where
+    /// the numbers would grow too long.
+    fn of(coded: &[(Interval, u32)], smallest: Number) -> Option<WholeEnds> {
+        let exponents = coded.iter().flat_map(|(s, _)| [s.low.exponent, s.high.exponent]);
+        let exponent = exponents.min()?.min(smallest.exponent);
+        // A dtype too coarse for these ends has its candidates far above them.
+        if smallest.exponent - exponent > 20 {
+            return None;
+        }
+        let whole = |end: &Ratio| {
+            let shift = end.exponent - exponent;
+            // Numerators below 2^11 times 840 below 2^21.
+            let fits = end.numerator < 1 << 11 && shift <= 30;
+            fits.then(|| (end.numerator as i64 * (COMMON / end.denominator as i64)) << shift)
+        };
+        let ends = coded.iter().map(|(steps, count)| {
+            let low = whole(&steps.low)? + i64::from(!steps.low_closed);
+            let high = whole(&steps.high)? - i64::from(!steps.high_closed);
+            Some((low, high, *count))
+        });
+        Some(WholeEnds { ends: ends.collect::<Option<_>>()?, exponent })
+    }
+
+    /// How many values a step gives.
+    fn holding(&self, step: Number) -> u32 {
+        // Candidates lie within a few binades of the ends: at most 24 + 10 + some bits.
+        let at = (i64::from(step.mantissa) * COMMON) << (step.exponent - self.exponent);
+        let inside = self.ends.iter().filter(|(low, high, _)| *low <= at && at <= *high);
+        inside.map(|(.., count)| count).sum()
     }
 }
 

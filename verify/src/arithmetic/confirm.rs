@@ -16,8 +16,9 @@
 //!    error, so that n_i is n·k_i / m within a factor of (257/255)^2. That is off by less than
 //!    0.1103 for n <= 7 and by less than 0.1261 for n = 8, while n·k_i / m, unless it is an integer,
 //!    is at least 1/m away from one: 0.125 for m = 8 (then n <= 7), 0.142 for m <= 7. So
-//!    n·k_i / m is an integer for every i; if the sizes have no common factor, `m` divides `n`.
-//!    For m >= 5 there is no other multiple of `m` up to 8: no other level works.
+//!    n·k_i / m is an integer for every i; if the sizes have no common factor, `m` divides `n`:
+//!    `m` is the smallest level that works. Each multiple c·m up to 8 works as well, with codes c·k_i
+//!    and steps s/c, as far as the sign of a code 8 lets it; for m >= 5 there is none.
 //! 3. The sign: below level 8 the positive step comes first. At level 8 the side that reaches -8
 //!    decides it, and the stored codes, which hold no +8, reach it on one side only.
 //!
@@ -30,6 +31,15 @@ use super::look::{COMMON, Look};
 use super::numbers::{Number, Numbers};
 use super::ratio::Ratio;
 use super::recover::{GROUP, Grid};
+
+/// A group that is as it must be: codes and step are those of the rule, and give all 32 values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// More than one peak level works with a step of this sign.
+    pub many_peaks: bool,
+    /// No code is -8, so that the turned codes with the turned step work as well.
+    pub sign_free: bool,
+}
 
 /// The grid of 32 values if the stored codes and the sign of the stored step are visibly those of
 /// [`recover`](super::recover::recover).
@@ -52,7 +62,12 @@ impl Look {
             high: end((self.high + 1) & !1),
             high_closed: self.high & 1 == 0,
         };
-        Some(Grid { codes: *codes, negative, steps, peaks: 1 << (largest - 1) })
+        let reaches_up = codes.contains(&(largest as i8));
+        let multiples = (1..=8 / largest).map(|factor| factor * largest);
+        // A positive step has no code +8.
+        let works = |level: &u32| *level == largest || *level < 8 || !reaches_up;
+        let peaks = multiples.filter(works).fold(0, |peaks, level| peaks | 1 << (level - 1));
+        Some(Grid { codes: *codes, negative, steps, peaks })
     }
 
     /// The largest size of the codes if these and the step's sign are visibly those of the rule.
@@ -65,24 +80,28 @@ impl Look {
         let sound = !self.strange
             && wrong_signs == 0
             && self.low <= self.high
-            && largest >= 5
+            && largest >= 1
             && (largest == 8 || !negative)
             && have_no_common_factor(self.sizes);
         sound.then_some(largest)
     }
 
-    /// Whether no code is -8.
-    pub(crate) fn is_sign_free(&self) -> bool {
-        // A group of codes is read from nibbles: +8 does not exist.
-        self.sizes >> 8 & 1 == 0
-    }
-
     /// Whether the codes are confirmed, and the stored step lies inside the exact step interval and
     /// nearer to its middle than any other number of its dtype: then it is the canonical one, and
-    /// code times step gives all 32 values. `false` says nothing.
+    /// code times step gives all 32 values. `None` says nothing; so it is at level 4, where the codes
+    /// say whether level 8 works too.
     #[inline]
-    pub fn settles(&self, step: f32, dtype: ScaleDtype) -> bool {
-        if self.largest_if_confirmed(step < 0.0).is_none() || !step.is_finite() {
+    pub fn settled(&self, step: f32, dtype: ScaleDtype) -> Option<Settled> {
+        let largest = self.largest_if_confirmed(step < 0.0).filter(|largest| *largest != 4)?;
+        let (many_peaks, sign_free) = (largest < 4, largest < 8);
+        self.is_nearest(step, dtype).then_some(Settled { many_peaks, sign_free })
+    }
+
+    /// Whether a step lies inside the interval of the look, and nearer to its middle than any other
+    /// number of its dtype.
+    #[inline]
+    fn is_nearest(&self, step: f32, dtype: ScaleDtype) -> bool {
+        if !step.is_finite() || step == 0.0 {
             return false;
         }
         let size = Number::of_f32(step);

@@ -236,9 +236,8 @@ fn tensor_problem(
         return Some(format!("the manifest {has} a SHA-256 of a {:?} tensor", record.fate));
     }
     let found = hashes.tensors.get(&record.name)?;
-    let differs = |is: &Option<String>, said: &Option<String>| {
-        is.is_some() && said.is_some() && is != said
-    };
+    let differs =
+        |is: &Option<String>, said: &Option<String>| is.is_some() && said.is_some() && is != said;
     let shown = |hash: &Option<String>| hash.clone().unwrap_or_default();
     let said = Some(record.blake3.clone());
     if differs(&found.blake3, &said) {

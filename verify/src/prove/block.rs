@@ -4,6 +4,7 @@ use w4pack_format::Result;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::group::{self, GROUP, PACKED_BYTES};
 
+use crate::arithmetic::confirm::Settled;
 use crate::arithmetic::judge::{Judgement, SourceGroup, StepFinding, judge_after};
 use crate::arithmetic::leaves::{Leaf, ValueBytes, WordBytes};
 use crate::arithmetic::look::Look;
@@ -93,9 +94,12 @@ impl<'a> Judge<'a> {
             self.leaf.look(values, words, &mut looks);
             for ((values, words), look) in values.iter().zip(words).zip(&looks) {
                 let step = pair.scale_dtype.read(&self.scales[number * scale_bytes..]);
-                if look.settles(step, pair.scale_dtype) {
+                if let Some(Settled { many_peaks, sign_free }) =
+                    look.settled(step, pair.scale_dtype)
+                {
                     block.groups.steps_inside += 1;
-                    block.groups.sign_free += u64::from(look.is_sign_free());
+                    block.groups.many_peaks += u64::from(many_peaks);
+                    block.groups.sign_free += u64::from(sign_free);
                     if self.with_evidence {
                         block.evidence.push(evidence(look, step, None, true));
                     }
