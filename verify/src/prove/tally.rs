@@ -22,7 +22,8 @@ pub struct Tally {
     /// Which rules explain the steps that are not canonical.
     pub rules: Votes,
     module: String,
-    file: String,
+    words_file: String,
+    scales_file: String,
     source_name: String,
     source_file: String,
     scale_dtype: &'static str,
@@ -66,13 +67,15 @@ impl Tally {
             checkpoint.tensor(name).map_or_else(String::new, |found| found.shard.path.clone())
         };
         let source_file = file(source, &pair.source);
-        let file = file(result, &format!("{}.weight_packed", pair.module));
+        let words_file = file(result, &format!("{}.weight_packed", pair.module));
+        let scales_file = file(result, &format!("{}.weight_scale", pair.module));
         Tally {
             counts: Counts::default(),
             groups: Groups::default(),
             rules: Votes::default(),
             module: pair.module.clone(),
-            file,
+            words_file,
+            scales_file,
             source_name: pair.source.clone(),
             source_file,
             scale_dtype: pair.scale_dtype.name(),
@@ -132,7 +135,7 @@ impl Tally {
             return;
         }
         if judgement.codes_disagreeing != 0 {
-            let (file, module) = (&self.file, &self.module);
+            let (file, module) = (&self.words_file, &self.module);
             self.codes.push(|| {
                 let element = judgement.codes_disagreeing.trailing_zeros() as usize;
                 let detail = format!(
@@ -162,7 +165,7 @@ impl Tally {
                 "the {dtype} step {step:e} is more than 2^-8 off; this tensor's scales must be f32"
             ),
         };
-        let (file, name) = (&self.file, format!("{}.weight_scale", self.module));
+        let (file, name) = (&self.scales_file, format!("{}.weight_scale", self.module));
         self.scales
             .push(|| Fault::of_tensor(FaultClass::Scale, file, &name, detail).at(row, place));
     }

@@ -334,10 +334,8 @@ fn renamed_norms(pack: &mut Pack, random: &mut Random) -> Option<Expected> {
 
 fn stored_shape(pack: &mut Pack, random: &mut Random) -> Option<Expected> {
     let name = format!("{}.weight_shape", random.one_of(&pack.modules())?);
-    let words = name.replace("weight_shape", "weight_packed");
     pack.tensor_mut(&name)?[8 * random.below(2)] ^= 1 << random.below(6);
-    // The module's faults name the file of its words.
-    of_tensor(HeaderClass, &pack.locate(&words)?.0, &name)
+    of_tensor(HeaderClass, &pack.locate(&name)?.0, &name)
 }
 
 fn norm_dtype(pack: &mut Pack, random: &mut Random) -> Option<Expected> {

@@ -15,6 +15,7 @@ use w4pack_format::header::Header;
 use w4pack_format::source::Source;
 
 use crate::report::{Fault, FaultClass, class_of};
+pub use gaps::{Listed, group_numbers};
 pub use module::{Evidence, ModuleSidecar};
 
 /// The sidecar file, its header read and checked.
