@@ -95,13 +95,7 @@ fn synthetic_pair(folder: &Path) -> Result<(Arc<dyn Source>, Arc<dyn Source>)> {
     };
     write(&Shape::tiny(), &source, &hard, &|_, _| ())?;
     let source: Arc<dyn Source> = Arc::new(FolderSource::open(&source)?);
-    let options = ConvertOptions {
-        layout: w4pack_convert::Layout::Emb4,
-        scale_dtype: w4pack_format::scale::ScaleDtype::F16,
-        allow_off_grid: false,
-        threads: 0,
-    };
-    convert(source.clone(), &packed, &options, &Silent)?;
+    convert(source.clone(), &packed, &ConvertOptions::default(), &Silent)?;
     Ok((Arc::new(FolderSource::open(&packed)?), source))
 }
 
