@@ -112,9 +112,22 @@ pub struct VerifyArguments {
     /// What it was made from. Without it nothing can be proved (exit code 2).
     #[arg(long, requires = "packed")]
     pub source: Option<String>,
+    /// The source's files as the Hub lists them (path, size, SHA-256): the source is rebuilt from the
+    /// packed checkpoint and must have these hashes.
+    #[arg(long, value_name = "FILE", conflicts_with = "source", requires = "packed")]
+    pub hashes: Option<PathBuf>,
+    /// Who has what a text-only checkpoint lacks: the towers, and the source's config.json.
+    #[arg(long, value_name = "SOURCE", requires = "hashes")]
+    pub towers_from: Option<String>,
+    /// After a proof: write it as an in-toto statement, ready to be signed.
+    #[arg(long, value_name = "FILE", requires = "packed")]
+    pub write_statement: Option<PathBuf>,
+    /// Check the files against a statement.
+    #[arg(long, value_name = "FILE", requires = "packed")]
+    pub statement: Option<PathBuf>,
     /// Damage the checkpoint so many times, in memory, in every known way and under three
     /// disguises, and see that each damage is found in its place.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["hashes", "statement", "write_statement"])]
     pub self_test: Option<u64>,
     /// Seed of the self-test's places.
     #[arg(long, requires = "self_test", default_value_t = 0)]

@@ -23,10 +23,12 @@ mod pass;
 mod progress;
 pub mod prove;
 mod ranges;
+mod rebuild;
 pub mod report;
 pub mod self_test;
 mod sidecar;
 mod spelling;
+pub mod statement;
 mod with_source;
 
 use std::sync::Arc;
@@ -36,6 +38,8 @@ use w4pack_format::FormatError;
 use w4pack_format::source::Source;
 
 pub use progress::Progress;
+pub use rebuild::{ListedFile, Listing};
+use rebuild::RebuiltSource;
 pub use report::Report;
 use report::{Fault, Verdict, class_of};
 
@@ -46,6 +50,8 @@ pub struct Options {
     pub allow_step_rounding: bool,
     /// Threads that judge groups; 0: as many as there are cores. Reading and hashing have their own.
     pub threads: usize,
+    /// Hash the files of both sides even if no manifest asks for it, for a statement.
+    pub hash_files: bool,
 }
 
 /// Verifies `packed` against `source`, or against itself when there is no source.
@@ -61,12 +67,35 @@ pub fn verify(
 ) -> Report {
     let begin = Instant::now();
     let outcome = match &source {
-        Some(source) => with_source::verify(&packed, source, options.threads, progress),
+        Some(source) => with_source::verify(&packed, source, options, progress),
         None => alone::verify(&packed, progress),
     };
     let mut report = outcome.unwrap_or_else(|error| unreadable(&error));
     report.allow_step_rounding = options.allow_step_rounding;
     report.seconds = begin.elapsed().as_secs_f64();
+    report
+}
+
+/// Verifies `packed` without its source, against the hashes of the source's files: the source is
+/// rebuilt from the pack (and what a text-only pack lacks from `towers`) and must have these hashes.
+///
+/// Like [`verify`] it always gives a report.
+pub fn verify_rebuilt(
+    packed: Arc<dyn Source>,
+    towers: Option<Arc<dyn Source>>,
+    listing: &Listing,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Report {
+    let rebuilt = match RebuiltSource::open(&packed, towers.as_ref(), listing) {
+        Ok(rebuilt) => rebuilt,
+        Err(error) => return unreadable(&error),
+    };
+    let options = Options { hash_files: true, ..*options };
+    let mut report = verify(packed, Some(rebuilt.source.clone()), &options, progress);
+    if report.verdict != Verdict::Unreadable {
+        rebuilt.hold_against(listing, &mut report);
+    }
     report
 }
 

@@ -9,6 +9,7 @@ use w4pack_format::exact::EXACT_FILE;
 use w4pack_format::names::Role;
 use w4pack_format::source::Source;
 
+use crate::Options;
 use crate::arithmetic::step_rule::Votes;
 use crate::config::{self, Facts, Module};
 use crate::findings::Findings;
@@ -17,7 +18,7 @@ use crate::pair::{EqualPair, Pairing, note_narrow_shapes, pair};
 use crate::pass::{Hashes, Outcome, Pass, Wanted};
 use crate::progress::Progress;
 use crate::ranges::Range;
-use crate::report::{Fault, FaultClass, Item, PackedTensor, Report, Verdict};
+use crate::report::{Fault, FaultClass, FileHashes, Item, PackedTensor, Report, Verdict};
 use crate::sidecar::Sidecar;
 use crate::{companions, headers, manifest};
 
@@ -25,7 +26,7 @@ use crate::{companions, headers, manifest};
 pub fn verify(
     result: &Arc<dyn Source>,
     source: &Arc<dyn Source>,
-    threads: usize,
+    options: &Options,
     progress: &dyn Progress,
 ) -> Result<Report> {
     // Cheap checks first: headers, names, sizes, the files beside the weights.
@@ -64,14 +65,14 @@ pub fn verify(
     report.tied_copies_identical = head(&pairing.head, &result, progress, &mut findings)?;
     let manifest = manifest::open(&**result.source(), &mut findings)?;
     let sidecar = sidecar(&pairing, &result, &mut findings);
-    let hashed = manifest.is_some();
+    let hashed = manifest.is_some() || options.hash_files;
     let pass = Pass {
         source: &source,
         result: &result,
         sidecar: sidecar.as_ref(),
         pairing: &pairing,
         wanted: Wanted { source: hashed, result: hashed },
-        threads,
+        threads: options.threads,
         progress,
     };
     let mut outcome = pass.run()?;
@@ -83,6 +84,12 @@ pub fn verify(
         manifest::check_result(&manifest, &**result.source(), &facts, hashes, &mut findings)?;
         manifest::check_source(&manifest, &source, &pairing, hashes, &mut findings)?;
     }
+    report.hashes = FileHashes {
+        result: outcome.hashes.result_files,
+        source: outcome.hashes.source_files,
+        source_name: source.source().name().into(),
+        source_revision: source.source().revision().map(str::to_string),
+    };
     finish(report, findings)
 }
 

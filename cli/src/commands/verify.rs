@@ -6,6 +6,7 @@ use crate::message::Usage;
 use crate::progress::Bytes;
 use crate::{locate, output};
 use anyhow::{Context, Result};
+use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use w4pack_convert::{Options as ConvertOptions, Silent, convert};
 use w4pack_fixtures::{FixtureOptions, Shape, SignedZeros, write};
 use w4pack_format::source::{FolderSource, Source};
 use w4pack_verify::self_test::self_test;
-use w4pack_verify::{Options, Progress, verify};
+use w4pack_verify::{Listing, Options, Progress, statement, verify, verify_rebuilt};
 
 /// A self-test holds both sides in memory.
 const SELF_TEST_LIMIT: u64 = 1 << 30;
@@ -22,6 +23,7 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
     let options = Options {
         allow_step_rounding: arguments.allow_step_rounding,
         threads: threads(arguments.threads)?,
+        hash_files: arguments.write_statement.is_some(),
     };
     let locate =
         |what: &Option<String>| what.as_ref().map(|what| locate::source(what, None)).transpose();
@@ -31,14 +33,53 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
         return damage(packed, source, trials, arguments, &options, &bar);
     }
     let packed = packed.context("clap demands a checkpoint or --self-test")?;
-    let report = verify(packed, source, &options, &bar);
+    if let Some(path) = &arguments.write_statement {
+        check_statement_place(path, &*packed)?;
+    }
+    let mut report = match &arguments.hashes {
+        Some(path) => {
+            let listing = Listing::parse(&path.display().to_string(), &read(path)?)?;
+            let towers = locate(&arguments.towers_from)?;
+            verify_rebuilt(packed.clone(), towers, &listing, &options, &bar)
+        }
+        None => verify(packed.clone(), source, &options, &bar),
+    };
+    if let Some(path) = &arguments.statement {
+        let label = path.display().to_string();
+        statement::check(&mut report, &packed, &label, &read(path)?)?;
+    }
     bar.0.finish();
+    if let (Some(path), Some(statement)) = (&arguments.write_statement, statement::write(&report)) {
+        let text = format!("{statement:#}\n");
+        fs::write(path, text).with_context(|| format!("could not write `{}`", path.display()))?;
+    }
     if arguments.json {
         output::json(&report)?;
     } else {
         output::line(&report.to_string())?;
     }
     Ok(ExitCode::from(report.exit_code()))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("could not read `{}`", path.display()))
+}
+
+/// A statement in the folder that it speaks of would be a file that it does not speak of.
+fn check_statement_place(path: &Path, packed: &dyn Source) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = parent.unwrap_or(Path::new(".")).canonicalize();
+    let packed = Path::new(packed.label()).canonicalize();
+    if let (Ok(folder), Ok(packed)) = (folder, packed)
+        && folder.starts_with(packed)
+    {
+        let message = format!(
+            "the statement `{}` cannot lie in the checkpoint that it speaks of",
+            path.display()
+        );
+        return Err(Usage::new(message).into());
+    }
+    Ok(())
 }
 
 /// Tests the proof itself.
