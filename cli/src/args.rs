@@ -27,6 +27,8 @@ pub enum Command {
     Convert(ConvertArguments),
     /// Prove that a packed checkpoint holds exactly its source's weights.
     Verify(VerifyArguments),
+    /// Show what is in a checkpoint: kinds of tensors, and the grid that their values lie on.
+    Inspect(InspectArguments),
     /// Generate text or tokens from a checkpoint.
     Run(RunArguments),
     /// Write a synthetic checkpoint in Google's layout.
@@ -138,6 +140,18 @@ pub struct VerifyArguments {
     /// Threads; default: all cores.
     #[arg(long)]
     pub threads: Option<usize>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct InspectArguments {
+    /// A folder, a `model.safetensors`, or a Hub name that is in the local Hub cache.
+    pub what: String,
+    /// Draw peak levels and steps into an SVG file.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Print the report as one JSON object.
     #[arg(long)]
     pub json: bool,

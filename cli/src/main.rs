@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Convert(arguments) => commands::convert::run(&arguments, quiet),
         Command::Verify(arguments) => commands::verify::run(&arguments, quiet),
+        Command::Inspect(arguments) => commands::inspect::run(&arguments, quiet),
         Command::Run(arguments) => commands::run::run(&arguments, quiet),
         Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),
         Command::Demo(arguments) => commands::demo::run(&arguments, quiet),

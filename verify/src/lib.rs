@@ -15,7 +15,9 @@ pub mod arithmetic;
 mod companions;
 mod config;
 mod findings;
+mod gguf;
 mod headers;
+pub mod inspect;
 mod ledger;
 mod manifest;
 mod pair;
@@ -38,8 +40,8 @@ use w4pack_format::FormatError;
 use w4pack_format::source::Source;
 
 pub use progress::Progress;
-pub use rebuild::{ListedFile, Listing};
 use rebuild::RebuiltSource;
+pub use rebuild::{ListedFile, Listing};
 pub use report::Report;
 use report::{Fault, Verdict, class_of};
 
@@ -74,6 +76,38 @@ pub fn verify(
     report.allow_step_rounding = options.allow_step_rounding;
     report.seconds = begin.elapsed().as_secs_f64();
     report
+}
+
+/// Holds the GGUF file `path` of `files` against the bf16 source: codes, step rule, and what was
+/// quantized anew. Metadata is not compared, so that the best verdict is
+/// [`Verdict::CodesProved`].
+///
+/// Like [`verify`] it always gives a report.
+pub fn verify_gguf(
+    files: &dyn Source,
+    path: &str,
+    source: &Arc<dyn Source>,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Report {
+    let begin = Instant::now();
+    let outcome = gguf::verify(files, path, source, progress);
+    let mut report = outcome.unwrap_or_else(|error| unreadable(&error));
+    report.allow_step_rounding = options.allow_step_rounding;
+    report.seconds = begin.elapsed().as_secs_f64();
+    report
+}
+
+/// The only weights of a folder, if they are one GGUF file.
+pub fn gguf_file(files: &dyn Source) -> Option<String> {
+    let ending = |ending: &'static str| {
+        let paths = files.files().iter().map(|file| &file.path);
+        paths.filter(move |path| path.ends_with(ending) && !path.contains('/'))
+    };
+    let mut found = ending(".gguf");
+    let first = found.next()?;
+    let only = found.next().is_none() && ending(".safetensors").next().is_none();
+    only.then(|| first.clone())
 }
 
 /// Verifies `packed` without its source, against the hashes of the source's files: the source is

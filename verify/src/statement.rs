@@ -23,9 +23,8 @@ pub fn write(report: &Report) -> Option<Value> {
     if report.exit_code() != 0 || report.hashes.result.is_empty() {
         return None;
     }
-    let digest = |(path, sha256): (&String, &String)| {
-        json!({"name": path, "digest": {"sha256": sha256}})
-    };
+    let digest =
+        |(path, sha256): (&String, &String)| json!({"name": path, "digest": {"sha256": sha256}});
     let subjects: Vec<Value> = report.hashes.result.iter().map(digest).collect();
     let sources: Vec<Value> = report.hashes.source.iter().map(digest).collect();
     Some(json!({

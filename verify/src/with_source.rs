@@ -42,10 +42,11 @@ pub fn verify(
     for key in &config.unknown {
         findings.note(format!("w4pack does not know the source's config key `{key}`"));
     }
-    let pairing = pair(&source, &result, &config.text, &mut findings);
+    let mut pairing = pair(&source, &result, &config.text, &mut findings);
     let misfits = findings.faults.iter().filter(|fault| is_misfit(fault.class)).count();
     note_narrow_shapes(pairing.narrow_shapes, &mut findings);
     let facts = facts(&pairing, &result);
+    mark_kept(&mut pairing, &facts);
     config::check(&**source.source(), &**result.source(), &facts, &mut findings);
     // Kept matrices are the maker's choice; that vLLM does not take them is worth a word.
     findings.notes.extend(config::mixtures(&facts));
@@ -77,6 +78,7 @@ pub fn verify(
     };
     let mut outcome = pass.run()?;
     copies(&pairing.copies, &result, &mut outcome, &mut findings);
+    kept(&pairing.copies, &result, facts.ours, &outcome, &mut findings);
     left_out(&pairing.left_out, &source, &outcome.hashes, &mut findings);
     report.step_rule = packed(&pairing, &mut outcome, &mut findings, &mut report).name();
     if let Some(manifest) = manifest {
@@ -189,6 +191,41 @@ fn copies(
         let fault = Fault::of_tensor(FaultClass::TensorBytes, &file, &pair.result, detail);
         let columns = found.info.shape.get(1..).unwrap_or(&[]).iter().product::<usize>().max(1);
         findings.faults.push(Fault { row: Some(first / 2 / columns as u64), ..fault });
+    }
+}
+
+/// Marks the matrices that the layout packs and the result keeps in bf16.
+fn mark_kept(pairing: &mut Pairing, facts: &Facts) {
+    let possible = config::Layout::possible(facts);
+    let Some(layout) = possible.first() else { return };
+    let kept: Vec<String> = layout.kept(facts).map(|m| format!("{}.weight", m.name)).collect();
+    for pair in &mut pairing.copies {
+        pair.is_kept = kept.contains(&pair.result);
+    }
+}
+
+/// A matrix that is kept in bf16 must have a group off the grid: else it could have been packed,
+/// which w4pack does, and another maker may leave.
+fn kept(
+    pairs: &[EqualPair],
+    result: &Checkpoint,
+    ours: bool,
+    outcome: &Outcome,
+    findings: &mut Findings,
+) {
+    for pair in pairs.iter().filter(|pair| pair.is_kept) {
+        if outcome.off_grid.contains(&pair.other) {
+            findings.note(format!("`{}` is off the grid, and kept in bf16", pair.result));
+            continue;
+        }
+        let detail = "it is kept in bf16, but every group of it is on the grid";
+        if ours {
+            let file = result.tensor(&pair.result).map_or("", |found| &found.shard.path);
+            let fault = Fault::of_tensor(FaultClass::OffGrid, file, &pair.result, detail);
+            findings.faults.push(fault);
+        } else {
+            findings.note(format!("`{}`: {detail}", pair.result));
+        }
     }
 }
 

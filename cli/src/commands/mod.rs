@@ -5,6 +5,7 @@ pub mod demo;
 pub mod engine;
 pub mod eval;
 pub mod fixture;
+pub mod inspect;
 pub mod run;
 pub mod verify;
 

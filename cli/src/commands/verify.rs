@@ -14,7 +14,9 @@ use w4pack_convert::{Options as ConvertOptions, Silent, convert};
 use w4pack_fixtures::{FixtureOptions, Shape, SignedZeros, write};
 use w4pack_format::source::{FolderSource, Source};
 use w4pack_verify::self_test::self_test;
-use w4pack_verify::{Listing, Options, Progress, statement, verify, verify_rebuilt};
+use w4pack_verify::{
+    Listing, Options, Progress, gguf_file, statement, verify, verify_gguf, verify_rebuilt,
+};
 
 /// A self-test holds both sides in memory.
 const SELF_TEST_LIMIT: u64 = 1 << 30;
@@ -25,6 +27,9 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
         threads: threads(arguments.threads)?,
         hash_files: arguments.write_statement.is_some(),
     };
+    if let Some((files, path)) = gguf(arguments)? {
+        return against_gguf(&*files, &path, arguments, &options, quiet);
+    }
     let locate =
         |what: &Option<String>| what.as_ref().map(|what| locate::source(what, None)).transpose();
     let (packed, source) = (locate(&arguments.packed)?, locate(&arguments.source)?);
@@ -53,6 +58,54 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
         let text = format!("{statement:#}\n");
         fs::write(path, text).with_context(|| format!("could not write `{}`", path.display()))?;
     }
+    if arguments.json {
+        output::json(&report)?;
+    } else {
+        output::line(&report.to_string())?;
+    }
+    Ok(ExitCode::from(report.exit_code()))
+}
+
+/// A GGUF file, or a folder with no weights but one.
+fn gguf(arguments: &VerifyArguments) -> Result<Option<(Arc<dyn Source>, String)>> {
+    let Some(packed) = &arguments.packed else { return Ok(None) };
+    let path = Path::new(packed);
+    if path.extension().is_some_and(|ending| ending == "gguf") && path.is_file() {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let files = FolderSource::open(parent.unwrap_or(Path::new(".")))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Ok(Some((Arc::new(files), name)));
+    }
+    let files = locate::source(packed, None)?;
+    Ok(gguf_file(&*files).map(|path| (files, path)))
+}
+
+fn against_gguf(
+    files: &dyn Source,
+    path: &str,
+    arguments: &VerifyArguments,
+    options: &Options,
+    quiet: bool,
+) -> Result<ExitCode> {
+    let others = [
+        ("--hashes", arguments.hashes.is_some()),
+        ("--statement", arguments.statement.is_some()),
+        ("--write-statement", arguments.write_statement.is_some()),
+        ("--self-test", arguments.self_test.is_some()),
+    ];
+    if let Some((flag, _)) = others.into_iter().find(|(_, given)| *given) {
+        let message = format!("{flag} does not go with a GGUF file (`{path}`)");
+        return Err(Usage::new(message).into());
+    }
+    let Some(source) = &arguments.source else {
+        let message =
+            format!("`{path}` is a GGUF file, which only its --source can say anything about");
+        return Err(Usage::new(message).into());
+    };
+    let source = locate::source(source, None)?;
+    let bar = ProgressBar(Bytes::new("comparing", quiet));
+    let report = verify_gguf(files, path, &source, options, &bar);
+    bar.0.finish();
     if arguments.json {
         output::json(&report)?;
     } else {

@@ -4,4 +4,5 @@ mod eval;
 mod official_loader;
 mod refusals;
 mod support;
+mod verify;
 mod whole_way;

@@ -40,6 +40,8 @@ pub struct EqualPair {
     pub result: String,
     /// Name in the source, or of the first copy in the result.
     pub other: String,
+    /// Whether the layout packs it, so that only a group off the grid excuses the copy.
+    pub is_kept: bool,
 }
 
 /// How the tensors of both sides belong together.
@@ -194,7 +196,7 @@ fn pair_text_tensor(
     }
     findings.ledger.claim_tensor(Side::Source, source, &source_name, Class::TensorCopied);
     findings.ledger.claim_tensor(Side::Result, result, &full_name, Class::TensorCopied);
-    pairing.copies.push(EqualPair { result: full_name, other: source_name });
+    pairing.copies.push(EqualPair { result: full_name, other: source_name, is_kept: false });
     if tensor.is_matrix() {
         pairing.dense.push(tensor);
     }

@@ -40,7 +40,7 @@ pub fn pair_head(
             findings.faults.push(Fault::of_tensor(FaultClass::Tie, &head.shard.path, name, detail));
             continue;
         }
-        pairing.head.push(EqualPair { result: name.into(), other: twin });
+        pairing.head.push(EqualPair { result: name.into(), other: twin, is_kept: false });
     }
     // A source with a head of its own is Google's only if that is the table once more.
     let head = "lm_head.weight";
@@ -140,7 +140,7 @@ fn pair_tower(
     }
     findings.ledger.claim_tensor(Side::Source, source, name, Class::TensorCopied);
     findings.ledger.claim_tensor(Side::Result, result, name, Class::TensorCopied);
-    pairing.copies.push(EqualPair { result: name.into(), other: name.into() });
+    pairing.copies.push(EqualPair { result: name.into(), other: name.into(), is_kept: false });
 }
 
 /// Names that the source's model allows in the result, whatever is wrong with them otherwise.

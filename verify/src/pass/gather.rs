@@ -1,6 +1,6 @@
 //! What the workers found, put into its order and summed up by tensor.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::Receiver;
 
 use super::work::{Done, Found};
@@ -17,6 +17,8 @@ pub struct Gathered {
     pub tallies: BTreeMap<String, Tally>,
     /// Copied ones, by the source's name.
     pub copies: BTreeMap<String, Differences>,
+    /// Copied ones that the layout packs, and that have a group off the grid.
+    pub off_grid: BTreeSet<String>,
     /// Entries of the sidecar that cannot be read.
     pub sidecar_faults: Vec<Fault>,
 }
@@ -69,8 +71,12 @@ impl Gathered {
                     self.tallies.insert(block.tensor.to_string(), tally);
                 }
             }
-            (Found::Copy(differences, _), _) => {
-                self.copies.entry(block.tensor.to_string()).or_default().add(differences);
+            (Found::Copy { differences, is_off_grid, .. }, _) => {
+                let name = block.tensor.to_string();
+                if is_off_grid {
+                    self.off_grid.insert(name.clone());
+                }
+                self.copies.entry(name).or_default().add(differences);
             }
             _ => {}
         }

@@ -15,7 +15,7 @@ mod gather;
 mod tape;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,6 +83,8 @@ pub struct Outcome {
     pub sidecar_faults: Vec<Fault>,
     /// Copied tensors.
     pub copies: BTreeMap<String, Differences>,
+    /// Copied tensors that the layout packs, and that have a group off the grid.
+    pub off_grid: BTreeSet<String>,
     /// SHA-256.
     pub hashes: Hashes,
 }
@@ -189,7 +191,7 @@ impl Pass<'_> {
                 scope.spawn(move || pass.work(tasks, for_workers, &to_gather, failure));
             }
             drop(to_gather);
-            let Gathered { tallies, copies, sidecar_faults } =
+            let Gathered { tallies, copies, off_grid, sidecar_faults } =
                 Gathered::of(&for_gather, tasks, pass);
             let join = "a thread of the pass panicked";
             let hashes = Hashes {
@@ -197,7 +199,7 @@ impl Pass<'_> {
                 tensors: digests.join().expect(join),
                 result_files: result_files.join().expect(join),
             };
-            Outcome { tallies, sidecar_faults, copies, hashes }
+            Outcome { tallies, sidecar_faults, copies, off_grid, hashes }
         });
         if let Some(error) = failure.error.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);

@@ -7,6 +7,7 @@ use w4pack_format::checkpoint::Checkpoint;
 
 use super::Task;
 use super::tape::Block;
+use crate::arithmetic::recover::{GROUP, Recovery, recover};
 use crate::prove::{Judge, JudgedBlock};
 use crate::ranges::Differences;
 
@@ -23,7 +24,14 @@ pub enum Found {
     /// Groups.
     Groups(Box<JudgedBlock>),
     /// Bytes that should be the same.
-    Copy(Differences, u64),
+    Copy {
+        /// Where they are not.
+        differences: Differences,
+        /// How many of the result were read.
+        bytes: u64,
+        /// Whether a group off the grid is among them, where that matters.
+        is_off_grid: bool,
+    },
     /// Nothing to hold it against.
     Nothing,
 }
@@ -33,7 +41,7 @@ impl Found {
     pub fn result_bytes(&self) -> u64 {
         match self {
             Found::Groups(block) => block.result_bytes,
-            Found::Copy(_, bytes) => *bytes,
+            Found::Copy { bytes, .. } => *bytes,
             Found::Nothing => 0,
         }
     }
@@ -64,9 +72,19 @@ impl<'a> Worker<'a> {
                 self.result.read_range(&pair.result, block.offset, &mut self.theirs)?;
                 let mut differences = Differences::default();
                 differences.take(block.offset, &self.theirs, block.bytes());
-                Ok(Found::Copy(differences, self.theirs.len() as u64))
+                let is_off_grid = pair.is_kept && has_group_off_grid(block.bytes());
+                Ok(Found::Copy { differences, bytes: self.theirs.len() as u64, is_off_grid })
             }
             Task::LeftOut | Task::Alone => Ok(Found::Nothing),
         }
     }
+}
+
+/// Whether some group of bf16 values is on no grid.
+fn has_group_off_grid(bytes: &[u8]) -> bool {
+    bytes.as_chunks::<{ 2 * GROUP }>().0.iter().any(|bytes| {
+        let values: [u16; GROUP] =
+            std::array::from_fn(|i| u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]));
+        matches!(recover(&values), Recovery::OffGrid | Recovery::NotFinite { .. })
+    })
 }

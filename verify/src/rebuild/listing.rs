@@ -99,16 +99,15 @@ fn of_lines(label: &str, content: &[u8]) -> Result<Vec<ListedFile>> {
     let text = String::from_utf8_lossy(content);
     let mut files = Vec::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let mut words = line.trim().splitn(3, char::is_whitespace);
-        let (hash, size, path) = (words.next(), words.next(), words.next());
+        let word = |text: &str| {
+            let (word, rest) = text.trim_start().split_once(char::is_whitespace)?;
+            Some((word.to_string(), rest.trim().to_string()))
+        };
         let file = (|| {
-            let hash = hash.filter(|hash| is_hash(hash, 64))?;
-            Some(ListedFile {
-                path: path?.trim().into(),
-                bytes: size?.parse().ok()?,
-                sha256: Some(hash.to_ascii_lowercase()),
-                git: None,
-            })
+            let (hash, rest) = word(line).filter(|(hash, _)| is_hash(hash, 64))?;
+            let (size, path) = word(&rest)?;
+            let (bytes, sha256) = (size.parse().ok()?, Some(hash.to_ascii_lowercase()));
+            Some(ListedFile { path, bytes, sha256, git: None })
         })();
         files.push(file.ok_or_else(|| FormatError::Field {
             file: label.into(),

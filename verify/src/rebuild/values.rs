@@ -71,12 +71,7 @@ impl PackedValues {
     }
 
     /// The values of the next groups.
-    fn groups(
-        &mut self,
-        pack: &Checkpoint,
-        first: u64,
-        count: u64,
-    ) -> Result<Vec<[u16; GROUP]>> {
+    fn groups(&mut self, pack: &Checkpoint, first: u64, count: u64) -> Result<Vec<[u16; GROUP]>> {
         let Some(lists) = &self.lists else { return Ok(Vec::new()) };
         let scale_bytes = lists.dtype.bytes();
         let mut words = vec![0; count as usize * PACKED_BYTES];
@@ -86,8 +81,7 @@ impl PackedValues {
         pack.read_range(&name("weight_scale"), first * scale_bytes as u64, &mut scales)?;
         let mut groups = Vec::with_capacity(count as usize);
         let packed = words.as_chunks::<PACKED_BYTES>().0.iter();
-        for (number, (words, scale)) in
-            (first..).zip(packed.zip(scales.chunks_exact(scale_bytes)))
+        for (number, (words, scale)) in (first..).zip(packed.zip(scales.chunks_exact(scale_bytes)))
         {
             groups.push(lists.values(
                 number,
