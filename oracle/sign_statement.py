@@ -45,8 +45,7 @@ class Payload:
 
     def __init__(self, text):
         parsed = json_format.Parse(text, statement_pb2.Statement())
-        self.statement = intoto.Statement(b"", "", {})
-        self.statement.copy_from_pb(parsed)
+        self.statement = intoto.Statement.copy_from_pb(parsed)
         self.statement.validate()
 
 

@@ -18,7 +18,7 @@ use w4pack_format::names::{Role, TextTensor, text_tensors};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::Source;
 
-use crate::arithmetic::judge::{StepFinding, judge};
+use crate::arithmetic::judge::{SourceGroup, StepFinding, judge};
 use crate::arithmetic::step_rule::Votes;
 use crate::pair::layout_of;
 use crate::progress::Progress;
@@ -234,6 +234,14 @@ impl Part {
             worst_diff_in_units_of_group_step: judgement.worst,
         });
         self.groups.all += 1;
+        match judgement.source {
+            SourceGroup::Zero => self.groups.zero += 1,
+            SourceGroup::OnGrid { many_peaks, sign_free } => {
+                self.groups.many_peaks += u64::from(many_peaks);
+                self.groups.sign_free += u64::from(sign_free);
+            }
+            SourceGroup::OffGrid | SourceGroup::NotFinite { .. } => self.groups.off_grid += 1,
+        }
         match judgement.step {
             StepFinding::Canonical { finer } => {
                 self.groups.steps_canonical += 1;
