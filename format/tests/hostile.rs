@@ -23,7 +23,7 @@ const FILES: [(&str, &str); 35] = [
     ("gap.safetensors", "`b`"),
     ("gguf-2-to-the-60-tensors.gguf", "claims 1152921504606846976"),
     ("gguf-another-magic.gguf", "does not begin with the bytes `GGUF`"),
-    ("gguf-cut.gguf", "it ends inside"),
+    ("gguf-cut.gguf", "more than its 50 bytes have room for"),
     ("gguf-string-past-the-end.gguf", "1099511627776 bytes wanted"),
     ("gguf-version-99.gguf", "version is 99"),
     ("header-of-2-to-the-63.safetensors", "exceeds the limit"),
@@ -79,6 +79,7 @@ fn open(name: &str, content: &[u8]) -> Result<()> {
 #[test]
 fn every_hostile_file_is_refused_by_name() {
     let mut expected: BTreeMap<&str, &str> = FILES.into_iter().collect();
+    let mut wrong = Vec::new();
     for entry in std::fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -86,8 +87,11 @@ fn every_hostile_file_is_refused_by_name() {
         let begin = std::time::Instant::now();
         let error = open(name, &std::fs::read(&path).unwrap());
         let said = error.expect_err(name).to_string();
-        assert!(said.contains(words), "{name}: {said}");
+        if !said.contains(words) {
+            wrong.push(format!("{name}: {said}"));
+        }
         assert!(begin.elapsed().as_secs() < 1, "{name} took {:?}", begin.elapsed());
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(expected.is_empty(), "not there: {expected:?}");
 }
