@@ -20,8 +20,8 @@ pub use error::ConvertError;
 pub use llama_cpp::GGUF_FILE;
 pub use options::{Layout, Options, Towers};
 pub use plan::{
-    Companion, CompanionFate, Plan, PlannedShard, PlannedTensor, Reason, TowerTensor, Treatment,
-    plan,
+    Companion, CompanionFate, Part, Plan, PlannedShard, PlannedTensor, Reason, TowerTensor,
+    Treatment, plan,
 };
 pub use progress::{Progress, Silent, Stage};
 pub use report::{FellBack, KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally};

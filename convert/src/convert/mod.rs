@@ -4,6 +4,7 @@ mod block;
 mod decision;
 mod pass;
 mod reader;
+mod relay;
 mod summary;
 
 use std::path::Path;
@@ -15,7 +16,7 @@ use w4pack_format::digest::{Hasher, sha256};
 use w4pack_format::manifest::{FileRecord, HeaderRecord, SourceRecord};
 use w4pack_format::source::Source;
 
-use crate::pack::{Finish, PackWriter, Sidecar, check_output};
+use crate::pack::{Finish, MadeFrom, PackWriter, Sidecar, check_output};
 use crate::plan::{CompanionFate, Plan, plan};
 use crate::progress::{Progress, Stage};
 use crate::report::Report;
@@ -128,9 +129,12 @@ impl Conversion<'_> {
         let config = outcome.config(self.plan);
         let finish = Finish {
             config: config.as_ref(),
-            source: record,
-            options: self.options.recorded(),
-            created: jiff::Timestamp::now().to_string(),
+            // A pack laid out anew is its maker's: there is nothing that w4pack could attest.
+            made_from: (!self.plan.relays()).then(|| MadeFrom {
+                source: record,
+                options: self.options.recorded(),
+                created: jiff::Timestamp::now().to_string(),
+            }),
             hashed: &|done, total| self.progress.report(Stage::Hash, done, total),
         };
         let written = writer.finish(sidecar, finish)?;

@@ -18,4 +18,4 @@ pub use config::{Packing, fits_f16_when_unpacked, packed_config};
 pub use contents::{Contents, CopiedTensor, GgufForm, Module};
 pub use sidecar::{GroupNote, ModuleNotes, Sidecar, Step as StepNote};
 pub use staging::check_output;
-pub use writer::{Finish, PackWriter, Written};
+pub use writer::{Finish, MadeFrom, PackWriter, Written};

@@ -150,6 +150,12 @@ impl Staging {
         written.map_err(ConvertError::io("write", &path))
     }
 
+    /// Removes an empty folder.
+    pub(super) fn remove_folder(&self, name: &str) -> Result<(), ConvertError> {
+        let path = self.path(name);
+        fs::remove_dir(&path).map_err(ConvertError::io("remove", &path))
+    }
+
     /// Puts the folder in place of what stands under the final name.
     pub(super) fn commit(mut self) -> Result<(), ConvertError> {
         self.make_readable().map_err(ConvertError::io("finish", &self.folder))?;
@@ -181,7 +187,8 @@ impl Staging {
 
     /// Files 0644, folders 0755, all flushed to the disk.
     fn make_readable(&self) -> io::Result<()> {
-        for folder in [self.path(W4PACK_FOLDER), self.folder.clone()] {
+        let folders = [self.path(W4PACK_FOLDER), self.folder.clone()];
+        for folder in folders.into_iter().filter(|folder| folder.exists()) {
             for entry in fs::read_dir(&folder)? {
                 let path = entry?.path();
                 let mode = if path.is_dir() { 0o755 } else { 0o644 };

@@ -5,6 +5,7 @@ mod end_to_end;
 mod field_cases;
 mod gguf;
 mod layouts;
+mod other_packs;
 mod output_folder;
 mod recover_oracle;
 mod support;
