@@ -7,12 +7,14 @@
 //!
 //! Read in this order: [`arithmetic`]; `with_source` (the proof from beginning to end); `pair`
 //! (which tensor stands for which); `prove` (groups in blocks); `sidecar`; `config`; `headers`;
-//! `companions`; `manifest`; `alone` (a result without its source); [`report`].
+//! `companions`; `manifest`; `alone` (a result without its source); [`report`]. [`doctor`] is apart:
+//! what other loaders would make of a result.
 
 mod alone;
 pub mod arithmetic;
 mod companions;
 mod config;
+pub mod doctor;
 mod findings;
 mod headers;
 mod ledger;
