@@ -36,6 +36,8 @@ def continued(server: xllamacpp.Server, prompt: list[int], count: int) -> dict:
             "cache_prompt": False,
         }
     )
+    if "choices" not in answer:
+        raise RuntimeError(f"prompt of {len(prompt)} tokens: {answer}")
     steps = answer["choices"][0]["logprobs"]["content"]
     return {
         "tokens": [step["id"] for step in steps],

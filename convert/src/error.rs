@@ -142,9 +142,10 @@ impl ConvertError {
             ConvertError::Group { misfit: Misfit::OffGrid(_), tensor, .. } => {
                 Some(format!("is this a QAT release? --allow-off-grid keeps `{tensor}` in bf16"))
             }
-            ConvertError::Layout { .. } => {
-                Some("the other layouts hold every Gemma 4 that w4pack converts".into())
+            ConvertError::Layout { layout: Layout::Gguf, .. } => {
+                Some("`--layout emb4` holds it, for other readers".into())
             }
+            ConvertError::Layout { .. } => Some("`--layout emb4` leaves it packed".into()),
             ConvertError::NoTowers { .. } => {
                 Some("leave out --towers keep: the result is the text model either way".into())
             }

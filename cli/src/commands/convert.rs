@@ -12,7 +12,7 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::source::Source;
 
 pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
-    let source = locate::source(&arguments.source, arguments.revision.as_deref())?;
+    let source = locate::model(&arguments.source, arguments.revision.as_deref())?;
     let options = Options {
         layout: match arguments.layout {
             LayoutName::Emb4 => Layout::Emb4,
@@ -93,15 +93,21 @@ pub fn summary(report: &Report) -> String {
         total.negative,
         total.zero,
     );
-    let elements = total.groups * 32;
-    text += &format!(
-        "  {} of {elements} values, in {} groups, differ from the source with {} steps",
-        total.values_differing, total.inexact_groups, report.scale_dtype
-    );
-    text += &match report.sidecar_bytes {
-        0 => "\n".into(),
-        bytes => format!("; `w4pack/exact.safetensors` ({bytes} bytes) gives them back\n"),
-    };
+    let relayed = report.packed.iter().filter(|tensor| tensor.relayed).count();
+    if relayed > 0 {
+        text += &format!("  {relayed} of them were packed already and went over as they were\n");
+    }
+    if relayed < report.packed.len() {
+        let elements = total.groups * 32;
+        text += &format!(
+            "  {} of {elements} values, in {} groups, differ from the source with {} steps",
+            total.values_differing, total.inexact_groups, report.scale_dtype
+        );
+        text += &match report.sidecar_bytes {
+            0 => "\n".into(),
+            bytes => format!("; `w4pack/exact.safetensors` ({bytes} bytes) gives them back\n"),
+        };
+    }
     let in_f32: Vec<_> = report.packed.iter().filter(|tensor| tensor.fell_back.is_some()).collect();
     if let Some(first) = in_f32.first() {
         text += &format!(

@@ -29,7 +29,10 @@ pub fn check_output(source: &dyn Source, out: &Path) -> Result<PathBuf, ConvertE
     let full = resolved(out).map_err(ConvertError::io("resolve", out))?;
     // A source on the Hub has no folder; then there is nothing to overlap with.
     if let Ok(place) = Path::new(source.label()).canonicalize() {
-        let folder = if place.is_dir() { place } else { parent(&place).to_path_buf() };
+        // A GGUF file is a source without the folder that it lies in.
+        let is_gguf = place.extension().is_some_and(|extension| extension == "gguf");
+        let alone = is_gguf && place.is_file();
+        let folder = if place.is_dir() || alone { place } else { parent(&place).to_path_buf() };
         if full.starts_with(&folder) {
             return Err(refuse(format!("it lies in the source `{}`", source.label())));
         }

@@ -145,7 +145,11 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
     if config.quantization.is_some() && !is_packed {
         return Err(ConvertError::NothingPacked { place: source.label().into() });
     }
-    let source_names = if is_packed { packed::names(checkpoint) } else { config.layout };
+    // Other makers' configurations do not always say how their tensors are called.
+    let source_names = match is_packed {
+        true => NameLayout::of_tensors(checkpoint.names()),
+        false => config.layout,
+    };
     let has_head = checkpoint.names().any(|name| name.starts_with("lm_head."));
     if !config.tie_word_embeddings && !has_head {
         return Err(ConvertError::MissingTensor {

@@ -3,7 +3,7 @@
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::dtype::Dtype;
 use w4pack_format::group::GROUP;
-use w4pack_format::names::{NameLayout, TextTensor};
+use w4pack_format::names::TextTensor;
 use w4pack_format::scale::ScaleDtype;
 
 use super::head;
@@ -37,15 +37,6 @@ impl Part {
 /// Whether any tensor is packed.
 pub(super) fn is_packed(checkpoint: &Checkpoint) -> bool {
     checkpoint.names().any(|name| name.ends_with(".weight_packed"))
-}
-
-/// The names of a packed source, by its tensors: other makers' configurations do not always tell.
-pub(super) fn names(checkpoint: &Checkpoint) -> NameLayout {
-    let multimodal = NameLayout::Multimodal;
-    match checkpoint.names().any(|name| name.starts_with(multimodal.prefix())) {
-        true => multimodal,
-        false => NameLayout::TextOnly,
-    }
 }
 
 /// The scale dtype of a module that is packed in the source; `None` if it is not packed.
