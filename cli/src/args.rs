@@ -1,5 +1,6 @@
 //! The command line as clap sees it. Everything optional ends here: commands get checked settings.
 
+pub mod engine;
 pub mod eval;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -179,21 +180,8 @@ pub struct RunArguments {
     /// Seed of the sampler. Default: a new one each time, named on stderr.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// What computes.
-    #[arg(long, value_enum, default_value_t = DeviceName::Auto)]
-    pub device: DeviceName,
-    /// Longest prompt and answer together, in tokens. Default: the model's maximum.
-    #[arg(long)]
-    pub context: Option<usize>,
-    /// Prompt tokens in one pass.
-    #[arg(long, default_value_t = 256)]
-    pub chunk: usize,
-    /// Threads; default: physical cores.
-    #[arg(long)]
-    pub threads: Option<usize>,
-    /// A weight is code times step; `bf16` rounds each product as Google stored it.
-    #[arg(long, value_enum, default_value_t = WeightsName::Codes)]
-    pub weights: WeightsName,
+    #[command(flatten)]
+    pub engine: engine::EngineArguments,
     /// Write the logits of every position to a safetensors file.
     #[arg(long)]
     pub logits: Option<PathBuf>,
@@ -216,22 +204,6 @@ pub struct RunInput {
 /// An id, with or without a space beside the comma.
 fn token_id(text: &str) -> Result<u32, String> {
     text.trim().parse().map_err(|error| format!("`{text}` is no token id: {error}"))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DeviceName {
-    /// The best that is there; in this version the CPU.
-    Auto,
-    /// The CPU.
-    Cpu,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum WeightsName {
-    /// Code times step, unrounded.
-    Codes,
-    /// The product rounded once to bf16: Google's stored value.
-    Bf16,
 }
 
 #[derive(Args)]

@@ -3,6 +3,7 @@
 pub mod convert;
 pub mod demo;
 pub mod doctor;
+pub mod engine;
 pub mod eval;
 pub mod fixture;
 pub mod run;
