@@ -4,7 +4,9 @@
 //! file; [`convert`] streams the source once (twice if tensors need another layout than was tried
 //! first), [`recover`] finds codes and steps of each group exactly, and [`pack`] writes words,
 //! scales, config, sidecar and manifest and puts the folder in place when it is complete.
+//! [`restore`](mod@restore) goes the whole way back.
 
+mod blocks;
 mod convert;
 mod error;
 mod options;
@@ -13,12 +15,22 @@ mod plan;
 mod progress;
 pub mod recover;
 mod report;
+pub mod restore;
+mod staging;
 
 pub use convert::convert;
-pub use error::ConvertError;
+pub use error::{ConvertError, TensorDifference};
 pub use options::{Layout, Options};
 pub use plan::{
-    Companion, CompanionFate, Plan, PlannedShard, PlannedTensor, Reason, Treatment, plan,
+    Companion, CompanionFate, FileForecast, Forecast, Plan, PlannedShard, PlannedTensor, Probe,
+    Reason, TensorForecast, Treatment, forecast, plan,
 };
 pub use progress::{Progress, Silent, Stage};
 pub use report::{FellBack, KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally};
+pub use restore::restore;
+
+/// `threads` threads to work on, 0 for as many as the machine has.
+fn thread_pool(threads: usize) -> Result<rayon::ThreadPool, ConvertError> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|cause| ConvertError::Threads { threads, cause: cause.to_string() })
+}

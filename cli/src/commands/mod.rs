@@ -4,6 +4,7 @@ pub mod convert;
 pub mod demo;
 pub mod eval;
 pub mod fixture;
+pub mod restore;
 pub mod run;
 pub mod verify;
 

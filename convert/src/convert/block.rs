@@ -1,27 +1,23 @@
-//! A block of a matrix: recovered and written on all threads, the rest merged in order.
+//! A block of a matrix: recovered on all threads, merged in order, written.
 
 use rayon::prelude::*;
 use w4pack_format::group::{GROUP, PACKED_BYTES, pack, words_to_bytes};
 use w4pack_format::scale::ScaleDtype;
 
 use crate::ConvertError;
-use crate::pack::{GroupNote, PackWriter, StepNote};
-use crate::recover::{Misfit, Recovered, recover};
+use crate::pack::{GroupNote, StepNote};
+use crate::recover::{Misfit, Recovered, Step, recover_all};
 use crate::report::Tally;
 
 /// Source bytes of a group.
 pub(super) const GROUP_BYTES: usize = 2 * GROUP;
 
 /// Groups that one thread takes at a time.
-const CHUNK: usize = 4096;
+const CHUNK: usize = 1024;
 
 /// What became of some groups that lie one behind the other.
 #[derive(Default)]
 pub(super) struct PackedGroups {
-    /// Packed words as they lie in the file; empty once they are written.
-    words: Vec<u8>,
-    /// Steps as they lie in the file; empty once they are written.
-    scales: Vec<u8>,
     /// Counts.
     pub tally: Tally,
     /// The largest step magnitude.
@@ -58,71 +54,79 @@ pub(super) enum BlockError {
     Failed(ConvertError),
 }
 
-/// Recovers the groups of a block and writes their words and steps from group `first` of the module
-/// on, in chunks on the current pool's threads. The result does not depend on how many there are:
-/// chunks come back in order, and the first error wins.
+/// Words and steps of a block as they will lie in the file; used again for the next block.
+#[derive(Default)]
+pub(super) struct Output {
+    words: Vec<u8>,
+    scales: Vec<u8>,
+}
+
+/// Recovers the groups of a block, in chunks on the current pool's threads, and writes their words
+/// and steps from group `first` of the module on. The result does not depend on how many threads
+/// there are: chunks come back in order, and the first error wins.
+///
+/// Writing is left to one thread: when each chunk was written by the thread that made it, they
+/// waited for each other at the file's lock.
 pub(super) fn pack_block(
     bytes: &[u8],
     dtype: ScaleDtype,
-    writer: &PackWriter,
-    module: usize,
-    first: u64,
+    output: &mut Output,
+    write: impl FnOnce(&[u8], &[u8]) -> Result<(), ConvertError>,
 ) -> Result<Vec<PackedGroups>, BlockError> {
+    let Output { words, scales } = output;
+    let groups = bytes.len() / GROUP_BYTES;
+    words.resize(groups * PACKED_BYTES, 0);
+    scales.resize(groups * dtype.bytes(), 0);
     let chunks: Vec<Result<PackedGroups, BlockError>> = bytes
         .par_chunks(CHUNK * GROUP_BYTES)
+        .zip(words.par_chunks_mut(CHUNK * PACKED_BYTES))
+        .zip(scales.par_chunks_mut(CHUNK * dtype.bytes()))
         .enumerate()
-        .map(|(number, chunk)| {
-            let in_block = number * CHUNK;
-            let mut packed = pack_chunk(chunk, in_block, dtype)?;
-            let words = std::mem::take(&mut packed.words);
-            let scales = std::mem::take(&mut packed.scales);
-            writer
-                .write_groups(module, first + in_block as u64, &words, &scales)
-                .map_err(BlockError::Failed)?;
-            Ok(packed)
+        .map(|(number, ((chunk, words), scales))| {
+            pack_chunk(chunk, number * CHUNK, dtype, words, scales)
         })
         .collect();
-    chunks.into_iter().collect()
+    let chunks = chunks.into_iter().collect::<Result<_, _>>()?;
+    write(words, scales).map_err(BlockError::Failed)?;
+    Ok(chunks)
 }
 
-fn pack_chunk(bytes: &[u8], first: usize, dtype: ScaleDtype) -> Result<PackedGroups, BlockError> {
+/// What [`pack_block`] does, but for writing: to try how fast it is. What does not fit is left for
+/// the conversion to say.
+pub(crate) fn judge_block(bytes: &[u8], dtype: ScaleDtype) {
+    let _ = std::hint::black_box(pack_block(bytes, dtype, &mut Output::default(), |_, _| Ok(())));
+}
+
+/// The most memory that a thread's chunk takes: a note for each group, in a list with room to grow.
+pub(crate) fn chunk_memory() -> u64 {
+    (CHUNK * 2 * size_of::<Note>()) as u64
+}
+
+fn pack_chunk(
+    bytes: &[u8],
+    first: usize,
+    dtype: ScaleDtype,
+    words: &mut [u8],
+    scales: &mut [u8],
+) -> Result<PackedGroups, BlockError> {
     let (groups, _) = bytes.as_chunks::<GROUP_BYTES>();
-    let mut packed = PackedGroups {
-        words: Vec::with_capacity(groups.len() * PACKED_BYTES),
-        scales: Vec::with_capacity(groups.len() * dtype.bytes()),
-        ..PackedGroups::default()
-    };
-    for (number, bytes) in groups.iter().enumerate() {
-        let bits = bits_of(bytes);
+    let (words, _) = words.as_chunks_mut::<PACKED_BYTES>();
+    let mut packed = PackedGroups::default();
+    recover_all(groups, |number, bits, recovered| {
         let group = first + number;
-        let recovered = recover(&bits).map_err(|misfit| BlockError::Misfit { group, misfit })?;
-        packed.push(group, &bits, &recovered, dtype);
-    }
+        let recovered = recovered.map_err(|misfit| BlockError::Misfit { group, misfit })?;
+        words[number] = words_to_bytes(&pack(&recovered.codes));
+        let step = recovered.step(dtype);
+        let width = dtype.bytes();
+        dtype.write_to(step.value, &mut scales[number * width..][..width]);
+        packed.push(group, bits, &recovered, &step);
+        Ok(())
+    })?;
     Ok(packed)
 }
 
-/// The bf16 bit patterns of a group's bytes. A plain loop becomes one copy; `array::from_fn` became
-/// a loop over single bytes and took a third of the whole conversion.
-fn bits_of(bytes: &[u8; GROUP_BYTES]) -> [u16; GROUP] {
-    let mut bits = [0; GROUP];
-    let (pairs, _) = bytes.as_chunks::<2>();
-    for (bits, &pair) in bits.iter_mut().zip(pairs) {
-        *bits = u16::from_le_bytes(pair);
-    }
-    bits
-}
-
 impl PackedGroups {
-    fn push(
-        &mut self,
-        group: usize,
-        bits: &[u16; GROUP],
-        recovered: &Recovered,
-        dtype: ScaleDtype,
-    ) {
-        let step = recovered.step(dtype);
-        self.words.extend_from_slice(&words_to_bytes(&pack(&recovered.codes)));
-        dtype.write(step.value, &mut self.scales);
+    fn push(&mut self, group: usize, bits: &[u16; GROUP], recovered: &Recovered, step: &Step) {
         self.largest_step = self.largest_step.max(step.value.abs());
         if step.out_of_range && self.out_of_range.is_none() {
             let (narrow_step, step) = (step.value, recovered.step(ScaleDtype::F32).value);

@@ -15,7 +15,7 @@ use crate::plan::Plan;
 
 /// Where a text tensor goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Destination {
+pub(crate) enum Destination {
     /// Position in [`Contents::modules`].
     Packed(usize),
     /// Position in [`Contents::copied`].
@@ -23,7 +23,7 @@ pub(super) enum Destination {
 }
 
 /// The output's contents, and where each tensor of the plan stands in them.
-pub(super) struct Decisions {
+pub(crate) struct Decisions {
     pub contents: Contents,
     /// By position in [`Plan::text`].
     pub destinations: Vec<Destination>,
@@ -31,7 +31,7 @@ pub(super) struct Decisions {
 
 impl Decisions {
     /// Everything packed with the dtype asked for.
-    pub(super) fn first(plan: &Plan) -> Self {
+    pub(crate) fn first(plan: &Plan) -> Self {
         Self::with(plan, |_| Some(plan.scale_dtype))
     }
 

@@ -7,18 +7,18 @@ use w4pack_format::header::TensorInfo;
 use w4pack_format::manifest::{Fate, FileRecord, TensorRecord};
 use w4pack_format::scale::ScaleDtype;
 
-use super::block::{BlockError, GROUP_BYTES, Note, PackedGroups, pack_block};
+use super::block::{BlockError, GROUP_BYTES, Note, Output, PackedGroups, pack_block};
 use super::decision::{Decisions, Destination};
-use super::reader::stream;
 use crate::ConvertError;
+use crate::blocks::{BLOCK, stream};
 use crate::pack::{Module, ModuleNotes, PackWriter, Sidecar};
 use crate::plan::{Plan, Treatment};
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, Stage, tell};
 use crate::recover::Misfit;
 use crate::report::{FellBack, Tally};
 
 /// Bytes of the output to hash beside a block of the source: more than a block makes of them.
-const HASH_BEHIND: u64 = 2 << 20;
+const HASH_BEHIND: u64 = BLOCK / 2;
 
 /// What a reading of the source found.
 pub(super) struct Reading {
@@ -87,11 +87,11 @@ impl Pass<'_> {
             modules: vec![Found::default(); self.decisions.contents.modules.len()],
         };
         let mut counter = Counter { pass: self, done: 0 };
-        counter.advance(0);
+        counter.advance(0)?;
         for (shard, planned) in self.checkpoint.shards().iter().zip(&self.plan.shards) {
             let mut file = Hasher::default();
             file.update(&shard.header.prefix());
-            counter.advance(shard.header.data_start());
+            counter.advance(shard.header.data_start())?;
             // The header was checked: its tensors touch and fill the file.
             for (info, planned) in shard.header.tensors.iter().zip(&planned.tensors) {
                 let fate = self.fate(planned.treatment);
@@ -176,9 +176,9 @@ impl Pass<'_> {
                     )
                 },
             );
-            counter.advance(bytes.len() as u64);
             taken?;
-            behind
+            behind?;
+            counter.advance(bytes.len() as u64)
         })
     }
 
@@ -193,12 +193,16 @@ impl Pass<'_> {
         sidecar: &mut Sidecar,
     ) -> Result<Found, ConvertError> {
         let module = &self.decisions.contents.modules[number];
-        let name = &tensor.info.name;
+        let (name, shard) = (&tensor.info.name, tensor.shard);
         let mut found = Found::default();
         let mut notes = sidecar.module(number);
+        let mut output = Output::default();
         self.stream(tensor, counter, |first_byte, bytes| {
             let first = first_byte / GROUP_BYTES as u64;
-            match pack_block(bytes, module.scale_dtype, self.writer, number, first) {
+            let write = |words: &[u8], scales: &[u8]| {
+                self.writer.write_groups(number, first, words, scales)
+            };
+            match pack_block(bytes, module.scale_dtype, &mut output, write) {
                 Ok(chunks) => {
                     for chunk in &chunks {
                         found.add(chunk, first, module);
@@ -211,6 +215,7 @@ impl Pass<'_> {
                     let may_stay = self.allow_off_grid && matches!(misfit, Misfit::OffGrid(_));
                     if !may_stay {
                         return Err(ConvertError::Group {
+                            file: self.checkpoint.place(&shard.path),
                             tensor: name.clone(),
                             row,
                             group,
@@ -259,9 +264,9 @@ struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    fn advance(&mut self, bytes: u64) {
+    fn advance(&mut self, bytes: u64) -> Result<(), ConvertError> {
         self.done += bytes;
-        self.pass.progress.report(self.pass.stage, self.done, self.pass.plan.source_bytes());
+        tell(self.pass.progress, self.pass.stage, self.done, self.pass.plan.source_bytes())
     }
 }
 

@@ -44,6 +44,24 @@ pub fn packed_config(config: &Config, kept: &[String]) -> Value {
     Value::Object(packed)
 }
 
+/// The text of a config.json for the text model alone, not packed: what [`packed_config`] does, but
+/// for the packing and the tie.
+pub fn text_only_config(config: &Config) -> Vec<u8> {
+    let mut value = packed_config(config, &[]);
+    if let Value::Object(fields) = &mut value {
+        fields.shift_remove("quantization_config");
+        fields.insert("tie_word_embeddings".into(), json!(config.tie_word_embeddings));
+    }
+    json_text(&value)
+}
+
+/// Indented JSON with a final newline.
+pub(super) fn json_text(value: &Value) -> Vec<u8> {
+    let mut text = format!("{value:#}").into_bytes();
+    text.push(b'\n');
+    text
+}
+
 /// The fields of `text_config`, with room for `architectures` in front.
 fn lifted(raw: &Value) -> Map<String, Value> {
     let mut fields = Map::new();

@@ -47,6 +47,17 @@ pub struct Contents {
     pub copied: Vec<CopiedTensor>,
 }
 
+/// Bytes of a module's words, steps and shape.
+pub fn packed_bytes(module: &Module) -> u64 {
+    let groups = module.rows as u64 * module.groups_in_row();
+    groups * (4 * WORDS + module.scale_dtype.bytes()) as u64 + 16
+}
+
+/// Bytes of a tensor that is stored as it is.
+pub fn copied_bytes(tensor: &CopiedTensor) -> u64 {
+    tensor.shape.iter().product::<usize>() as u64 * tensor.dtype.size() as u64
+}
+
 /// Where the three tensors of a module begin in the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ModulePlace {
@@ -63,6 +74,11 @@ pub(super) struct Places {
 }
 
 impl Contents {
+    /// Size of the file that holds them.
+    pub fn file_bytes(&self) -> Result<u64, ConvertError> {
+        Ok(self.places()?.header.file_bytes())
+    }
+
     /// Fixes where everything lies: wider elements first, so that each tensor begins on a multiple
     /// of its element size, and modules in the given order.
     pub(super) fn places(&self) -> Result<Places, ConvertError> {

@@ -9,11 +9,9 @@ mod config;
 mod contents;
 mod sidecar;
 mod spool;
-mod staging;
 mod writer;
 
-pub use config::{fits_f16_when_unpacked, packed_config};
-pub use contents::{Contents, CopiedTensor, Module};
+pub use config::{fits_f16_when_unpacked, packed_config, text_only_config};
+pub use contents::{Contents, CopiedTensor, Module, copied_bytes, packed_bytes};
 pub use sidecar::{GroupNote, ModuleNotes, Sidecar, Step as StepNote};
-pub use staging::check_output;
 pub use writer::{Finish, PackWriter, Written};

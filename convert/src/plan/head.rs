@@ -21,7 +21,7 @@ pub(super) fn check_tied_copy(
     let table_name = config.layout.full_name("embed_tokens.weight");
     let table = checkpoint.tensor(&table_name).ok_or_else(|| checkpoint.missing(&table_name))?;
     let differs = |problem| ConvertError::Tensor {
-        file: head.shard.path.clone(),
+        file: checkpoint.place(&head.shard.path),
         tensor: HEAD.into(),
         problem,
     };
