@@ -9,6 +9,7 @@
 mod blocks;
 mod convert;
 mod error;
+mod memory;
 mod options;
 mod pack;
 mod plan;
@@ -26,7 +27,9 @@ pub use plan::{
     Reason, TensorForecast, Treatment, forecast, plan,
 };
 pub use progress::{Progress, Silent, Stage};
-pub use report::{FellBack, KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally};
+pub use report::{
+    ByDtype, ByReader, FellBack, KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally,
+};
 pub use restore::restore;
 
 /// `threads` threads to work on, 0 for as many as the machine has.

@@ -128,6 +128,10 @@ pub fn summary(report: &Report) -> String {
          ({} bytes) gives them back\n",
         total.values_differing, report.scale_dtype, report.sidecar_bytes
     );
+    text += &format!(
+        "  read otherwise: {} differ with transformers' dequantize, {} where scales are cast to bf16\n",
+        total.by_other_readers.transformers_dequantize, total.by_other_readers.scales_in_bf16
+    );
     let in_f32: Vec<_> = report.packed.iter().filter(|tensor| tensor.fell_back.is_some()).collect();
     if let Some(first) = in_f32.first() {
         text += &format!(

@@ -7,7 +7,7 @@ use w4pack_format::header::TensorInfo;
 use w4pack_format::manifest::{Fate, FileRecord, TensorRecord};
 use w4pack_format::scale::ScaleDtype;
 
-use super::block::{BlockError, GROUP_BYTES, Note, Output, PackedGroups, pack_block};
+use super::block::{BlockError, GROUP_BYTES, Note, PackedBlock, PackedGroups, pack_block};
 use super::decision::{Decisions, Destination};
 use crate::ConvertError;
 use crate::blocks::{BLOCK, stream};
@@ -185,6 +185,9 @@ impl Pass<'_> {
     /// Recovers and writes a matrix. Once it is known not to fit what was decided for it, its
     /// groups are still judged but no longer noted; what is written of it is thrown away with the
     /// whole file.
+    ///
+    /// A block is written and noted while the next one is recovered: so no thread waits for the
+    /// one that writes.
     fn pack(
         &self,
         tensor: &mut OpenTensor<'_>,
@@ -194,41 +197,66 @@ impl Pass<'_> {
     ) -> Result<Found, ConvertError> {
         let module = &self.decisions.contents.modules[number];
         let (name, shard) = (&tensor.info.name, tensor.shard);
-        let mut found = Found::default();
-        let mut notes = sidecar.module(number);
-        let mut output = Output::default();
+        let mut matrix = Matrix {
+            pass: self,
+            number,
+            module,
+            found: Found::default(),
+            notes: sidecar.module(number),
+            recovered: 0,
+        };
+        let (mut packed, mut before) = (PackedBlock::default(), PackedBlock::default());
         self.stream(tensor, counter, |first_byte, bytes| {
             let first = first_byte / GROUP_BYTES as u64;
-            let write = |words: &[u8], scales: &[u8]| {
-                self.writer.write_groups(number, first, words, scales)
-            };
-            match pack_block(bytes, module.scale_dtype, &mut output, write) {
-                Ok(chunks) => {
-                    for chunk in &chunks {
-                        found.add(chunk, first, module);
-                    }
-                    if found.fits() { note(first, &chunks, &mut notes) } else { Ok(()) }
-                }
-                Err(BlockError::Failed(error)) => Err(error),
-                Err(BlockError::Misfit { group, misfit }) => {
-                    let (row, group) = place(module, first + group as u64);
-                    let may_stay = self.allow_off_grid && matches!(misfit, Misfit::OffGrid(_));
-                    if !may_stay {
-                        return Err(ConvertError::Group {
-                            file: self.checkpoint.place(&shard.path),
-                            tensor: name.clone(),
-                            row,
-                            group,
-                            misfit,
-                        });
-                    }
-                    found.off_grid.get_or_insert(OffGrid { row, group, misfit });
-                    Ok(())
-                }
+            std::mem::swap(&mut packed, &mut before);
+            let (recovered, taken) = rayon::join(
+                || pack_block(bytes, module.scale_dtype, &mut packed),
+                || matrix.take(&mut before),
+            );
+            taken?;
+            let Err(BlockError { group, misfit }) = recovered else { return Ok(()) };
+            let (row, group) = place(module, first + group as u64);
+            let may_stay = self.allow_off_grid && matches!(misfit, Misfit::OffGrid(_));
+            if !may_stay {
+                let (file, tensor) = (self.checkpoint.place(&shard.path), name.clone());
+                return Err(ConvertError::Group { file, tensor, row, group, misfit });
             }
+            matrix.found.off_grid.get_or_insert(OffGrid { row, group, misfit });
+            Ok(())
         })?;
-        notes.end()?;
-        Ok(found)
+        matrix.take(&mut packed)?;
+        matrix.notes.end()?;
+        Ok(matrix.found)
+    }
+}
+
+/// A matrix whose recovered blocks are written and noted, in order.
+struct Matrix<'a> {
+    pass: &'a Pass<'a>,
+    /// Position in the contents.
+    number: usize,
+    module: &'a Module,
+    found: Found,
+    notes: ModuleNotes<'a>,
+    /// Groups taken so far.
+    recovered: u64,
+}
+
+impl Matrix<'_> {
+    /// Takes the next block; an empty one is none.
+    fn take(&mut self, block: &mut PackedBlock) -> Result<(), ConvertError> {
+        let first = self.recovered;
+        for chunk in &block.chunks {
+            self.found.add(chunk, first, self.module);
+            self.recovered += chunk.tally.groups;
+        }
+        // From the first misfit on, blocks have lost groups, and nothing of them will be kept.
+        if self.found.fits() && !block.chunks.is_empty() {
+            self.pass.writer.write_groups(self.number, first, &block.words, &block.scales)?;
+            note(first, &block.chunks, &mut self.notes)?;
+        }
+        block.chunks.clear();
+        Ok(())
     }
 }
 

@@ -16,11 +16,13 @@ mod lanes;
 mod leaves;
 mod misfit;
 mod numbers;
+mod readers;
 mod step;
 
 pub use interval::{End, Interval};
 pub use leaves::Leaf;
 pub use misfit::{Misfit, NearestFit};
+pub use readers::Differing;
 pub use step::Step;
 
 use lanes::{Fit, Judged};
@@ -141,6 +143,11 @@ impl Recovered {
             Some(_) => GROUP as u8 - self.levels().counts[0],
             None => 0,
         }
+    }
+
+    /// How many of the 32 values other readers miss, for the stored step of a dtype.
+    pub fn differing(&self, step: f32, dtype: ScaleDtype) -> Differing {
+        (Leaf::best().differing)(&self.bits, &self.codes, step, dtype)
     }
 
     /// The peak level: the largest code magnitude, 0 to 8.

@@ -229,6 +229,7 @@ impl<'a> Files<'a> {
             bytes: self.bytes(),
             seconds,
             gigabytes_per_second: self.bytes() as f64 / 1e9 / seconds,
+            peak_memory_bytes: crate::memory::peak_resident(),
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct Report {
     pub seconds: f64,
     /// Bytes written (in units of 10^9) by second.
     pub gigabytes_per_second: f64,
+    /// The most bytes of memory that the process held at a time, program text included.
+    pub peak_memory_bytes: Option<u64>,
 }
 
 /// A source tensor that is not given back.
