@@ -9,6 +9,7 @@
 mod blocks;
 mod convert;
 mod error;
+mod llama_cpp;
 mod memory;
 mod options;
 mod pack;
@@ -21,10 +22,11 @@ mod staging;
 
 pub use convert::convert;
 pub use error::{ConvertError, TensorDifference};
-pub use options::{Layout, Options};
+pub use llama_cpp::GGUF_FILE;
+pub use options::{Layout, Options, Towers};
 pub use plan::{
     Companion, CompanionFate, FileForecast, Forecast, Plan, PlannedShard, PlannedTensor, Probe,
-    Reason, TensorForecast, Treatment, forecast, plan,
+    Reason, TensorForecast, TowerTensor, Treatment, forecast, plan,
 };
 pub use progress::{Progress, Silent, Stage};
 pub use report::{

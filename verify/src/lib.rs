@@ -78,6 +78,7 @@ fn unreadable(error: &FormatError) -> Report {
         FormatError::Io { path, .. } => path,
         FormatError::Shrunk { file, .. }
         | FormatError::Header { file, .. }
+        | FormatError::Gguf { file, .. }
         | FormatError::Index { file, .. }
         | FormatError::Field { file, .. }
         | FormatError::Json { file, .. }

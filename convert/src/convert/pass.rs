@@ -98,22 +98,16 @@ impl Pass<'_> {
                 let sha256 = (fate != Fate::Packed).then(Hasher::default);
                 let blake3 = Blake3Hasher::default();
                 let mut tensor = OpenTensor { shard, info, file, blake3, sha256 };
-                match planned.treatment {
-                    Treatment::LeaveOut(_) => {
-                        self.stream(&mut tensor, &mut counter, |_, _| Ok(()))?;
+                match self.decisions.destination(planned.treatment) {
+                    None => self.stream(&mut tensor, &mut counter, |_, _| Ok(()))?,
+                    Some(Destination::Copied(copied)) => {
+                        self.stream(&mut tensor, &mut counter, |first, bytes| {
+                            self.writer.write_copied(copied, first, bytes)
+                        })?;
                     }
-                    Treatment::Pack(position) | Treatment::Copy(position) => {
-                        match self.decisions.destinations[position] {
-                            Destination::Copied(copied) => {
-                                self.stream(&mut tensor, &mut counter, |first, bytes| {
-                                    self.writer.write_copied(copied, first, bytes)
-                                })?;
-                            }
-                            Destination::Packed(module) => {
-                                reading.modules[module] =
-                                    self.pack(&mut tensor, &mut counter, module, sidecar)?;
-                            }
-                        }
+                    Some(Destination::Packed(module)) => {
+                        reading.modules[module] =
+                            self.pack(&mut tensor, &mut counter, module, sidecar)?;
                     }
                 }
                 reading.tensors.push(TensorRecord {
@@ -136,14 +130,10 @@ impl Pass<'_> {
     }
 
     fn fate(&self, treatment: Treatment) -> Fate {
-        match treatment {
-            Treatment::LeaveOut(_) => Fate::LeftOut,
-            Treatment::Pack(position) | Treatment::Copy(position) => {
-                match self.decisions.destinations[position] {
-                    Destination::Packed(_) => Fate::Packed,
-                    Destination::Copied(_) => Fate::Copied,
-                }
-            }
+        match self.decisions.destination(treatment) {
+            None => Fate::LeftOut,
+            Some(Destination::Packed(_)) => Fate::Packed,
+            Some(Destination::Copied(_)) => Fate::Copied,
         }
     }
 

@@ -7,11 +7,13 @@
 mod behind;
 mod config;
 mod contents;
+mod gguf;
+mod places;
 mod sidecar;
 mod spool;
 mod writer;
 
-pub use config::{fits_f16_when_unpacked, packed_config, text_only_config};
-pub use contents::{Contents, CopiedTensor, Module, copied_bytes, packed_bytes};
+pub use config::{Packing, fits_f16_when_unpacked, packed_config, text_only_config};
+pub use contents::{Contents, CopiedTensor, GgufForm, Module, copied_bytes, packed_bytes};
 pub use sidecar::{GroupNote, ModuleNotes, Sidecar, Step as StepNote};
 pub use writer::{Finish, PackWriter, Written};

@@ -5,16 +5,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use w4pack_format::checkpoint::SINGLE_FILE;
 use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::digest::{Hasher, sha256};
 use w4pack_format::exact::EXACT_FILE;
-use w4pack_format::group::PACKED_BYTES;
 use w4pack_format::manifest::{FileRecord, MANIFEST_FILE, Manifest, Options, SCHEMA, SourceRecord};
 
 use super::behind::Behind;
 use super::config::json_text;
-use super::contents::{Contents, Places};
+use super::contents::Contents;
+use super::places::Places;
 use super::sidecar::Sidecar;
 use crate::ConvertError;
 use crate::staging::Staging;
@@ -30,7 +29,6 @@ const SPOOL_FILE: &str = "w4pack/exact.spool";
 /// `write_*` take `&self` and may be called from several threads for different places. Every
 /// group and every copied byte must be written once before [`PackWriter::finish`].
 pub struct PackWriter {
-    contents: Contents,
     places: Places,
     staging: Staging,
     path: PathBuf,
@@ -41,8 +39,9 @@ pub struct PackWriter {
 
 /// What is known only when all tensors are written.
 pub struct Finish<'a> {
-    /// config.json, as [`super::packed_config`] makes it.
-    pub config: &'a Value,
+    /// config.json, as [`super::packed_config`] makes it. Without one, as for a GGUF file, there is
+    /// no sidecar either.
+    pub config: Option<&'a Value>,
     /// What was read, for the manifest.
     pub source: SourceRecord,
     /// The options, for the manifest.
@@ -71,10 +70,10 @@ impl PackWriter {
         contents: Contents,
         companion_bytes: u64,
     ) -> Result<(Self, Sidecar), ConvertError> {
-        let places = contents.places()?;
-        let staging = Staging::create(out, places.header.file_bytes() + companion_bytes)?;
+        let places = Places::new(&contents)?;
+        let staging = Staging::create(out, places.file_bytes() + companion_bytes)?;
         staging.make_w4pack_folder()?;
-        let path = staging.path(SINGLE_FILE);
+        let path = staging.path(places.file_name());
         let file = File::options()
             .read(true)
             .write(true)
@@ -84,15 +83,11 @@ impl PackWriter {
         let names = contents.modules.iter().map(|module| module.name.clone()).collect();
         let sidecar = Sidecar::create(&staging.path(SPOOL_FILE), names)?;
         let (behind, companions) = (Behind::default(), Vec::new());
-        let writer = PackWriter { contents, places, staging, path, file, behind, companions };
-        writer.write_at(0, &writer.places.header.prefix())?;
-        writer
-            .file
-            .set_len(writer.places.header.file_bytes())
-            .map_err(ConvertError::io("size", &writer.path))?;
-        for (module, place) in writer.contents.modules.iter().zip(&writer.places.modules) {
-            let shape = [module.rows, module.columns].map(|size| (size as i64).to_le_bytes());
-            writer.write_at(place.shape, &shape.concat())?;
+        let writer = PackWriter { places, staging, path, file, behind, companions };
+        let size = writer.places.file_bytes();
+        writer.file.set_len(size).map_err(ConvertError::io("size", &writer.path))?;
+        for (offset, bytes) in writer.places.known(&contents) {
+            writer.write_at(offset, &bytes)?;
         }
         Ok((writer, sidecar))
     }
@@ -106,10 +101,10 @@ impl PackWriter {
         words: &[u8],
         scales: &[u8],
     ) -> Result<(), ConvertError> {
-        let place = self.places.modules[module];
-        let scale_bytes = self.contents.modules[module].scale_dtype.bytes() as u64;
-        self.write_at(place.words + first * PACKED_BYTES as u64, words)?;
-        self.write_at(place.scales + first * scale_bytes, scales)
+        for (offset, bytes) in self.places.groups(module, first, words, scales) {
+            self.write_at(offset, &bytes)?;
+        }
+        Ok(())
     }
 
     /// Writes bytes of a copied tensor from its byte `first` on.
@@ -119,7 +114,8 @@ impl PackWriter {
         first: u64,
         bytes: &[u8],
     ) -> Result<(), ConvertError> {
-        self.write_at(self.places.copied[tensor] + first, bytes)
+        let (offset, bytes) = self.places.copied(tensor, first, bytes);
+        self.write_at(offset, &bytes)
     }
 
     /// Hashes up to `most` bytes of the weights' file that are written and not hashed yet. What is
@@ -143,7 +139,8 @@ impl PackWriter {
             path: self.path,
             file: self.file,
             behind: self.behind,
-            bytes: self.places.header.file_bytes(),
+            name: self.places.file_name(),
+            bytes: self.places.file_bytes(),
         };
         let written = write_rest(&self.staging, weights, self.companions, sidecar, finish);
         let written = written.map_err(|error| self.staging.explain(error))?;
@@ -168,6 +165,7 @@ struct Weights {
     path: PathBuf,
     file: File,
     behind: Behind,
+    name: &'static str,
     bytes: u64,
 }
 
@@ -179,13 +177,19 @@ fn write_rest(
     sidecar: Sidecar,
     finish: Finish<'_>,
 ) -> Result<Written, ConvertError> {
-    let Weights { path, file, behind, bytes: weights_bytes } = weights;
+    let Weights { path, file, behind, name, bytes: weights_bytes } = weights;
     let mut files = companions;
-    let config = json_text(finish.config);
-    staging.write(CONFIG_FILE, &config)?;
-    files.push(record(CONFIG_FILE, &config));
+    if let Some(config) = finish.config {
+        let config = json_text(config);
+        staging.write(CONFIG_FILE, &config)?;
+        files.push(record(CONFIG_FILE, &config));
+    }
     let exact = staging.path(EXACT_FILE);
-    let sidecar_bytes = sidecar.write(&exact)?;
+    // A GGUF file is for readers that know neither.
+    let sidecar_bytes = match finish.config {
+        Some(_) => sidecar.write(&exact)?,
+        None => sidecar.discard().map(|()| 0)?,
+    };
     let total = weights_bytes + sidecar_bytes;
     (finish.hashed)(0, total)?;
     let hash = || -> Result<(), ConvertError> {
@@ -203,13 +207,12 @@ fn write_rest(
     flushed.map_err(ConvertError::io("flush", &path))?;
     hashed?;
     assert_eq!(behind.complete(), weights_bytes, "a place in `{}` unwritten", path.display());
-    files.push(FileRecord {
-        path: SINGLE_FILE.into(),
-        bytes: weights_bytes,
-        sha256: behind.finish(),
-    });
-    files
-        .push(hash_file(EXACT_FILE, &exact, &|done| (finish.hashed)(weights_bytes + done, total))?);
+    files.push(FileRecord { path: name.into(), bytes: weights_bytes, sha256: behind.finish() });
+    if finish.config.is_some() {
+        files.push(hash_file(EXACT_FILE, &exact, &|done| {
+            (finish.hashed)(weights_bytes + done, total)
+        })?);
+    }
     files.sort_by(|one, other| one.path.cmp(&other.path));
     let manifest = Manifest {
         schema: SCHEMA.into(),

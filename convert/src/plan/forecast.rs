@@ -141,19 +141,19 @@ pub fn forecast(
 
 fn tensors(plan: &Plan, decisions: &Decisions) -> Vec<TensorForecast> {
     let of_tensor = |file: &str, name: &str, bytes, treatment| {
-        let (becomes, reason, output, output_bytes) = match treatment {
-            Treatment::LeaveOut(reason) => ("left-out", Some(reason), None, 0),
-            Treatment::Pack(position) | Treatment::Copy(position) => {
-                match decisions.destinations[position] {
-                    Destination::Packed(number) => {
-                        let module = &decisions.contents.modules[number];
-                        ("packed", None, Some(module.name.clone()), packed_bytes(module))
-                    }
-                    Destination::Copied(number) => {
-                        let tensor = &decisions.contents.copied[number];
-                        ("copied", None, Some(tensor.name.clone()), copied_bytes(tensor))
-                    }
-                }
+        let reason = match treatment {
+            Treatment::LeaveOut(reason) => Some(reason),
+            _ => None,
+        };
+        let (becomes, output, output_bytes) = match decisions.destination(treatment) {
+            None => ("left-out", None, 0),
+            Some(Destination::Packed(number)) => {
+                let module = &decisions.contents.modules[number];
+                ("packed", Some(module.name.clone()), packed_bytes(module))
+            }
+            Some(Destination::Copied(number)) => {
+                let tensor = &decisions.contents.copied[number];
+                ("copied", Some(tensor.name.clone()), copied_bytes(tensor))
             }
         };
         let (file, tensor) = (file.to_string(), name.to_string());

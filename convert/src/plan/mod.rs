@@ -15,11 +15,14 @@ use std::collections::HashMap;
 use w4pack_format::checkpoint::{Checkpoint, Located};
 use w4pack_format::config::Config;
 use w4pack_format::dtype::Dtype;
+use w4pack_format::gguf::names::{ROPE_FREQS, to_gguf};
 use w4pack_format::group::GROUP;
 use w4pack_format::names::{NameLayout, TextTensor, is_tower, is_unused_shared_kv, text_tensors};
 use w4pack_format::scale::ScaleDtype;
+use w4pack_format::source::Source;
 
-use crate::{ConvertError, Layout, Options};
+use crate::pack::GgufForm;
+use crate::{ConvertError, Layout, Options, Towers, llama_cpp};
 
 /// What a conversion will do.
 #[derive(Debug, Clone)]
@@ -30,16 +33,33 @@ pub struct Plan {
     pub config: Config,
     /// The layout of the output.
     pub layout: Layout,
+    /// The names of the output: text-only, or Google's where the towers are kept.
+    pub names: NameLayout,
     /// The scale dtype asked for.
     pub scale_dtype: ScaleDtype,
     /// The text model's tensors in the order of the data's way through it.
     pub text: Vec<TextTensor>,
+    /// The tensors of the vision and audio side that are kept, in the order of the source.
+    pub towers: Vec<TowerTensor>,
     /// The tensors of each source file, in the order of their bytes.
     pub shards: Vec<PlannedShard>,
     /// Every other file of the source.
     pub companions: Vec<Companion>,
+    /// What a GGUF file holds beside the source's tensors, if the output is one.
+    pub gguf: Option<GgufForm>,
     /// What the user should know before it starts.
     pub warnings: Vec<String>,
+}
+
+/// A tensor of the vision or audio side, the same in source and output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TowerTensor {
+    /// Full name.
+    pub name: String,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape.
+    pub shape: Vec<usize>,
 }
 
 /// A source file and what becomes of its tensors.
@@ -69,8 +89,10 @@ pub struct PlannedTensor {
 pub enum Treatment {
     /// Packed in 4 bits; the position in [`Plan::text`].
     Pack(usize),
-    /// Copied byte for byte under its text-only name; the position in [`Plan::text`].
+    /// Copied byte for byte under its name in the output; the position in [`Plan::text`].
     Copy(usize),
+    /// Copied byte for byte; the position in [`Plan::towers`].
+    KeepTower(usize),
     /// Not in the output.
     LeaveOut(Reason),
 }
@@ -118,23 +140,36 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
             shape: vec![config.text.vocab_size, config.text.hidden_size],
         });
     }
+    let names = output_names(checkpoint, &config, options.towers)?;
+    let gguf = match options.layout {
+        Layout::Gguf => Some(gguf_form(&**source, &config, options)?),
+        _ => None,
+    };
     let text = text_tensors(&config.text);
-    let demanded = demanded(checkpoint, &config, &text)?;
+    let mut towers = Vec::new();
+    let demanded = demanded(checkpoint, &config, &text, options.layout)?;
     let mut shards = Vec::new();
     for shard in checkpoint.shards() {
         let mut tensors = Vec::new();
         for info in &shard.header.tensors {
             let located = Located { shard, info };
             let treatment = match demanded.get(info.name.as_str()) {
-                Some(&position) if text[position].is_matrix() => Treatment::Pack(position),
+                Some(&position) if options.layout.packs(text[position].role) => {
+                    Treatment::Pack(position)
+                }
                 Some(&position) => Treatment::Copy(position),
+                None if options.towers == Towers::Keep && is_tower(&info.name) => {
+                    let (name, shape) = (info.name.clone(), info.shape.clone());
+                    towers.push(TowerTensor { name, dtype: info.dtype, shape });
+                    Treatment::KeepTower(towers.len() - 1)
+                }
                 None => Treatment::LeaveOut(left_out(checkpoint, &config, located)?),
             };
             tensors.push(PlannedTensor { name: info.name.clone(), bytes: info.bytes(), treatment });
         }
         shards.push(PlannedShard { path: shard.path.clone(), bytes: shard.bytes, tensors });
     }
-    let (companions, mut warnings) = companions::choose(checkpoint)?;
+    let (companions, mut warnings) = companions::choose(checkpoint, options.layout)?;
     warnings.extend(config.unknown.iter().map(|key| {
         format!("config.json: `{key}` is not known to w4pack; whether it changes the model is not known either")
     }));
@@ -148,12 +183,59 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
         source: source.label().into(),
         config,
         layout: options.layout,
+        names,
         scale_dtype: options.scale_dtype,
         text,
+        towers,
         shards,
         companions,
+        gguf,
         warnings,
     })
+}
+
+/// What a GGUF file holds beside the tensors.
+///
+/// Errors: options that it has no room for; a model that llama.cpp computes in another way.
+fn gguf_form(
+    source: &dyn Source,
+    config: &Config,
+    options: &Options,
+) -> Result<GgufForm, ConvertError> {
+    let refuse =
+        |problem: &str| ConvertError::Layout { layout: Layout::Gguf, problem: problem.into() };
+    if options.towers == Towers::Keep {
+        return Err(refuse("llama.cpp reads towers from a file of their own (--towers drop)"));
+    }
+    if options.scale_dtype != ScaleDtype::F16 {
+        return Err(refuse("the steps of Q4_0 blocks are f16 (--scale-dtype f16)"));
+    }
+    let factors = llama_cpp::rope_factors(&config.text)?;
+    Ok(GgufForm {
+        metadata: llama_cpp::metadata(source, config)?,
+        tensors: vec![(ROPE_FREQS.into(), factors)],
+    })
+}
+
+/// The names of the output. Towers can be kept only where the source has them.
+fn output_names(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    towers: Towers,
+) -> Result<NameLayout, ConvertError> {
+    let place = || checkpoint.source().label().to_string();
+    match towers {
+        Towers::Drop => Ok(NameLayout::TextOnly),
+        Towers::Keep if config.layout == NameLayout::TextOnly => {
+            let problem = "its config.json describes a text-only model";
+            Err(ConvertError::NoTowers { place: place(), problem })
+        }
+        Towers::Keep if !checkpoint.names().any(is_tower) => {
+            let problem = "none of its tensors belongs to a vision or audio tower";
+            Err(ConvertError::NoTowers { place: place(), problem })
+        }
+        Towers::Keep => Ok(NameLayout::Multimodal),
+    }
 }
 
 /// The demanded tensors by their full source name, each checked against the file.
@@ -161,6 +243,7 @@ fn demanded(
     checkpoint: &Checkpoint,
     config: &Config,
     text: &[TextTensor],
+    layout: Layout,
 ) -> Result<HashMap<String, usize>, ConvertError> {
     let mut positions = HashMap::new();
     for (position, wanted) in text.iter().enumerate() {
@@ -170,7 +253,7 @@ fn demanded(
             let shape = wanted.shape.clone();
             return Err(ConvertError::MissingTensor { place, tensor: name, shape });
         };
-        check(checkpoint, wanted, located)?;
+        check(checkpoint, wanted, layout, located)?;
         positions.insert(name, position);
     }
     Ok(positions)
@@ -179,6 +262,7 @@ fn demanded(
 fn check(
     checkpoint: &Checkpoint,
     wanted: &TextTensor,
+    layout: Layout,
     located: Located<'_>,
 ) -> Result<(), ConvertError> {
     let info = located.info;
@@ -195,7 +279,7 @@ fn check(
         return Err(fail(format!("its dtype is {}, w4pack converts BF16", info.dtype)));
     }
     let columns = wanted.shape.last().copied().unwrap_or_default();
-    if wanted.is_matrix() && !columns.is_multiple_of(GROUP) {
+    if layout.packs(wanted.role) && !columns.is_multiple_of(GROUP) {
         return Err(fail(format!("its {columns} columns are not a multiple of {GROUP}")));
     }
     Ok(())
@@ -227,14 +311,20 @@ fn left_out(
 }
 
 impl Plan {
-    /// The name of a text tensor in the output, which is text-only.
+    /// The name of a text tensor in the output.
     pub fn output_name(&self, position: usize) -> String {
-        NameLayout::TextOnly.full_name(&self.text[position].name)
+        let name = &self.text[position].name;
+        // llama.cpp has a name for every tensor of the model; its tests hold the list against ours.
+        let in_gguf = self.gguf.as_ref().and_then(|_| to_gguf(name));
+        in_gguf.unwrap_or_else(|| self.names.full_name(name))
     }
 
-    /// The name of a text tensor's module in the output.
+    /// The name of a text tensor's module in the output; in a GGUF file, of the tensor.
     pub fn output_module(&self, position: usize) -> String {
-        NameLayout::TextOnly.full_name(self.text[position].module())
+        match self.gguf {
+            Some(_) => self.output_name(position),
+            None => self.names.full_name(self.text[position].module()),
+        }
     }
 
     /// All tensors with the file they lie in.

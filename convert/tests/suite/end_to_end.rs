@@ -21,13 +21,14 @@ const MODULE: &str = "model.layers.0.mlp.up_proj";
 pub fn assert_restored(source: &Path, out: &Path) {
     let (source, out) = (open(source), open(out));
     let config = Config::load(&**source.source()).unwrap();
+    let names = Config::load(&**out.source()).unwrap().layout;
     for tensor in text_tensors(&config.text) {
         let bytes = source.read(&config.layout.full_name(&tensor.name)).unwrap();
-        let name = NameLayout::TextOnly.full_name(&tensor.name);
+        let name = names.full_name(&tensor.name);
         if out.tensor(&name).is_some() {
             assert!(out.read(&name).unwrap() == bytes, "{name}");
         } else {
-            let restored = restore(&out, &NameLayout::TextOnly.full_name(tensor.module()));
+            let restored = restore(&out, &names.full_name(tensor.module()));
             assert!(restored.concat() == bf16_bits(&bytes), "{name}");
         }
     }

@@ -3,7 +3,9 @@
 mod conformance;
 mod end_to_end;
 mod field_cases;
+mod gguf;
 mod interrupted;
+mod layouts;
 mod output_folder;
 mod recover_oracle;
 mod restoring;
