@@ -25,6 +25,8 @@ pub struct Arguments {
 pub enum Command {
     /// Convert Google's bf16 checkpoint to 4-bit packed weights, codes and steps recovered.
     Convert(ConvertArguments),
+    /// Give the bf16 source back from a packed checkpoint, bit for bit.
+    Restore(RestoreArguments),
     /// Prove that a packed checkpoint holds exactly its source's weights.
     Verify(VerifyArguments),
     /// Say what another loader would make of a checkpoint.
@@ -69,10 +71,11 @@ pub struct ConvertArguments {
     /// Threads; default: all cores.
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Print what would become of each tensor, and stop.
-    #[arg(long, conflicts_with = "json")]
+    /// Print what would become of each tensor, how large the result and how long it takes, and
+    /// stop; no file is touched.
+    #[arg(long)]
     pub plan: bool,
-    /// Print the report as one JSON object.
+    /// Print the report (or the plan) as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -104,6 +107,25 @@ pub enum TowersName {
     Drop,
     /// Copied byte for byte; the result has Google's multimodal names and configuration.
     Keep,
+}
+
+#[derive(Args)]
+pub struct RestoreArguments {
+    /// The packed checkpoint.
+    pub packed: String,
+    /// Where to write: a folder that does not exist or is empty.
+    #[arg(long)]
+    pub out: PathBuf,
+    /// A checkpoint with the tensors that the packed one lacks (vision and audio towers); only their
+    /// bytes are read.
+    #[arg(long)]
+    pub towers_from: Option<String>,
+    /// Threads; default: all cores.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]

@@ -2,7 +2,7 @@
 
 use w4pack_format::Result;
 use w4pack_format::checkpoint::{Checkpoint, Located};
-use w4pack_format::digest::Hasher;
+use w4pack_format::digest::{Blake3Hasher, Hasher};
 use w4pack_format::source::Source;
 
 use crate::progress::Progress;
@@ -61,6 +61,23 @@ impl<'a> Range<'a> {
             Ok(())
         })?;
         Ok(hasher.finish())
+    }
+
+    /// BLAKE3 in hexadecimal, and SHA-256 where it is wanted too.
+    pub fn tensor_hashes(
+        &self,
+        with_sha256: bool,
+        progress: &dyn Progress,
+    ) -> Result<(String, Option<String>)> {
+        let mut blake3 = Blake3Hasher::default();
+        let mut sha256 = with_sha256.then(Hasher::default);
+        self.for_each_block(|_, block| {
+            blake3.update(block);
+            sha256.iter_mut().for_each(|sha256| sha256.update(block));
+            progress.advance(block.len() as u64);
+            Ok(())
+        })?;
+        Ok((blake3.finish(), sha256.map(Hasher::finish)))
     }
 
     /// Compares with a range of the same size; hashes this one on the way.

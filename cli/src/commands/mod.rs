@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod engine;
 pub mod eval;
 pub mod fixture;
+pub mod restore;
 pub mod run;
 pub mod verify;
 

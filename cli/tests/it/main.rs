@@ -3,7 +3,10 @@
 mod doctor;
 mod eval;
 mod gguf;
+mod killed;
 mod official_loader;
 mod refusals;
+mod restore;
+mod steady;
 mod support;
 mod whole_way;

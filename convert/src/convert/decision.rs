@@ -16,7 +16,7 @@ use crate::plan::{Plan, Treatment};
 
 /// Where a tensor goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Destination {
+pub(crate) enum Destination {
     /// Position in [`Contents::modules`].
     Packed(usize),
     /// Position in [`Contents::copied`].
@@ -24,7 +24,7 @@ pub(super) enum Destination {
 }
 
 /// The output's contents, and where each tensor of the plan stands in them.
-pub(super) struct Decisions {
+pub(crate) struct Decisions {
     pub contents: Contents,
     /// By position in [`Plan::text`].
     pub destinations: Vec<Destination>,
@@ -34,7 +34,7 @@ pub(super) struct Decisions {
 
 impl Decisions {
     /// Where a source tensor goes; `None` if it is not in the output.
-    pub(super) fn destination(&self, treatment: Treatment) -> Option<Destination> {
+    pub(crate) fn destination(&self, treatment: Treatment) -> Option<Destination> {
         match treatment {
             Treatment::Pack(position)
             | Treatment::Copy(position)
@@ -45,7 +45,7 @@ impl Decisions {
     }
 
     /// Everything packed with the dtype asked for.
-    pub(super) fn first(plan: &Plan) -> Self {
+    pub(crate) fn first(plan: &Plan) -> Self {
         Self::with(plan, |_| Some(plan.scale_dtype))
     }
 

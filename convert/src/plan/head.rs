@@ -20,7 +20,7 @@ pub(super) fn check_tied_copy(
     let table = checkpoint.tensor(table_name).ok_or_else(|| checkpoint.missing(table_name))?;
     let name = &head.info.name;
     let differs = |problem| ConvertError::Tensor {
-        file: head.shard.path.clone(),
+        file: checkpoint.place(&head.shard.path),
         tensor: name.clone(),
         problem,
     };

@@ -4,10 +4,12 @@
 
 mod companions;
 mod display;
+mod forecast;
 mod head;
 mod packed;
 
 pub use companions::{Companion, CompanionFate};
+pub use forecast::{FileForecast, Forecast, Probe, TensorForecast, forecast};
 pub use packed::Part;
 
 use std::collections::HashMap;
@@ -324,16 +326,21 @@ fn demanded(
             let shape = wanted.shape.clone();
             return Err(ConvertError::MissingTensor { place, tensor: name, shape });
         };
-        check(wanted, layout, located)?;
+        check(checkpoint, wanted, layout, located)?;
         positions.insert(name, (position, None));
     }
     Ok(positions)
 }
 
-fn check(wanted: &TextTensor, layout: Layout, located: Located<'_>) -> Result<(), ConvertError> {
-    let Located { shard, info } = located;
+fn check(
+    checkpoint: &Checkpoint,
+    wanted: &TextTensor,
+    layout: Layout,
+    located: Located<'_>,
+) -> Result<(), ConvertError> {
+    let info = located.info;
     let fail = |problem| ConvertError::Tensor {
-        file: shard.path.clone(),
+        file: checkpoint.place(&located.shard.path),
         tensor: info.name.clone(),
         problem,
     };
@@ -388,7 +395,7 @@ fn left_out(
         return Ok(Reason::UnusedSharedKv);
     }
     Err(ConvertError::UnknownTensor {
-        file: located.shard.path.clone(),
+        file: checkpoint.place(&located.shard.path),
         tensor: name.clone(),
         shape: located.info.shape.clone(),
     })
@@ -428,6 +435,13 @@ impl Plan {
     /// All tensors with the file they lie in.
     pub fn tensors(&self) -> impl Iterator<Item = (&PlannedShard, &PlannedTensor)> {
         self.shards.iter().flat_map(|shard| shard.tensors.iter().map(move |tensor| (shard, tensor)))
+    }
+
+    /// Bytes of the files beside the weights that will be in the output.
+    pub fn companion_bytes(&self) -> u64 {
+        let written =
+            self.companions.iter().filter(|file| !matches!(file.fate, CompanionFate::NotCopied(_)));
+        written.map(|file| file.bytes).sum()
     }
 
     /// Bytes of all source files that hold tensors.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use w4pack_format::Result;
 use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::manifest::{Fate, FileRecord, MANIFEST_FILE, Manifest};
 use w4pack_format::source::Source;
 
@@ -101,6 +102,7 @@ pub fn check_source(
     check_repetitions("headers", record.headers.iter().map(|header| &*header.path), findings);
     check_repetitions("tensors", record.tensors.iter().map(|tensor| &*tensor.name), findings);
     check_headers(manifest, source, findings);
+    check_texts(manifest, source, findings)?;
     check_tensors(manifest, source, pairing, progress, findings)
 }
 
@@ -180,6 +182,24 @@ fn check_headers(manifest: &Manifest, source: &Checkpoint, findings: &mut Findin
     }
 }
 
+/// The texts must be those of config.json and the index, as they stand there.
+fn check_texts(manifest: &Manifest, source: &Checkpoint, findings: &mut Findings) -> Result<()> {
+    let texts = &manifest.source.texts;
+    check_repetitions("texts", texts.iter().map(|text| &*text.path), findings);
+    let wanted: Vec<&str> = [CONFIG_FILE].into_iter().chain(source.index_path()).collect();
+    for text in texts.iter().filter(|text| !wanted.contains(&&*text.path)) {
+        findings.faults.push(fault(format!("it has a text of `{}`", text.path)));
+    }
+    for path in wanted {
+        match texts.iter().find(|text| text.path == path) {
+            Some(text) if source.source().read_file(path)? == text.text.as_bytes() => {}
+            Some(_) => findings.faults.push(fault(format!("its text of `{path}` differs"))),
+            None => findings.faults.push(fault(format!("it lacks the text of `{path}`"))),
+        }
+    }
+    Ok(())
+}
+
 /// Every source tensor must be recorded with its file, size, hash and fate.
 fn check_tensors(
     manifest: &Manifest,
@@ -216,11 +236,22 @@ fn check_tensors(
             }
             _ => {}
         }
-        let sha256 = Range::of_tensor(source, found).sha256(progress)?;
-        if sha256 != record.sha256 {
-            return fail(format!("its SHA-256 is {sha256}, the manifest says {}", record.sha256));
+        // Only what was packed goes without SHA-256.
+        if (record.fate == Fate::Packed) != record.sha256.is_none() {
+            let has = if record.sha256.is_some() { "has" } else { "lacks" };
+            return fail(format!("the manifest {has} a SHA-256 of a {:?} tensor", record.fate));
         }
-        Ok(None)
+        let range = Range::of_tensor(source, found);
+        let (blake3, sha256) = range.tensor_hashes(record.sha256.is_some(), progress)?;
+        if blake3 != record.blake3 {
+            return fail(format!("its BLAKE3 is {blake3}, the manifest says {}", record.blake3));
+        }
+        match (sha256, &record.sha256) {
+            (Some(is), Some(said)) if is != *said => {
+                fail(format!("its SHA-256 is {is}, the manifest says {said}"))
+            }
+            _ => Ok(None),
+        }
     };
     let found: Vec<Option<Fault>> = records.par_iter().map(check).collect::<Result<_>>()?;
     findings.faults.extend(found.into_iter().flatten());
