@@ -178,7 +178,7 @@ pub(super) fn report(
                     file: shard.path.clone(),
                     tensor: tensor.name.clone(),
                     bytes: tensor.bytes,
-                    sha256: record.sha256.clone(),
+                    sha256: record.sha256.clone().expect("only packed tensors go without"),
                     reason,
                 }),
                 Treatment::Pack(_) | Treatment::Copy(_) | Treatment::KeepTower(_) => None,
