@@ -5,6 +5,7 @@ mod conformance_groups;
 mod damage;
 mod doctor;
 mod good_packs;
+mod looks;
 mod oracle;
 mod other_makers;
 mod recovery;
