@@ -25,8 +25,12 @@ pub struct Arguments {
 pub enum Command {
     /// Convert Google's bf16 checkpoint to 4-bit packed weights, codes and steps recovered.
     Convert(ConvertArguments),
+    /// Give the bf16 source back from a packed checkpoint, bit for bit.
+    Restore(RestoreArguments),
     /// Prove that a packed checkpoint holds exactly its source's weights.
     Verify(VerifyArguments),
+    /// Say what another loader would make of a checkpoint.
+    Doctor(DoctorArguments),
     /// Generate text or tokens from a checkpoint.
     Run(RunArguments),
     /// Write a synthetic checkpoint in Google's layout.
@@ -67,10 +71,11 @@ pub struct ConvertArguments {
     /// Threads; default: all cores.
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Print what would become of each tensor, and stop.
-    #[arg(long, conflicts_with = "json")]
+    /// Print what would become of each tensor, how large the result and how long it takes, and
+    /// stop; no file is touched.
+    #[arg(long)]
     pub plan: bool,
-    /// Print the report as one JSON object.
+    /// Print the report (or the plan) as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -105,6 +110,25 @@ pub enum TowersName {
 }
 
 #[derive(Args)]
+pub struct RestoreArguments {
+    /// The packed checkpoint.
+    pub packed: String,
+    /// Where to write: a folder that does not exist or is empty.
+    #[arg(long)]
+    pub out: PathBuf,
+    /// A checkpoint with the tensors that the packed one lacks (vision and audio towers); only their
+    /// bytes are read.
+    #[arg(long)]
+    pub towers_from: Option<String>,
+    /// Threads; default: all cores.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
 pub struct VerifyArguments {
     /// The packed checkpoint. With --self-test alone: a small synthetic one.
     #[arg(required_unless_present = "self_test")]
@@ -128,6 +152,31 @@ pub struct VerifyArguments {
     /// Print the report as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+#[command(arg_required_else_help = true)]
+pub struct DoctorArguments {
+    /// The checkpoint.
+    #[arg(requires = "loader")]
+    pub packed: Option<String>,
+    /// The loader.
+    #[arg(long = "for", value_enum, value_name = "LOADER", requires = "packed")]
+    pub loader: Option<LoaderName>,
+    /// Print the diagnosis as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LoaderName {
+    /// transformers with compressed-tensors.
+    Transformers,
+    /// vLLM.
+    Vllm,
+    /// llama.cpp, and what is built on it: Ollama, LM Studio.
+    #[value(name = "llama.cpp")]
+    LlamaCpp,
 }
 
 #[derive(Args)]

@@ -1,7 +1,12 @@
 //! The command as a user has it: the binary, its files and its words.
 
+mod doctor;
 mod eval;
+mod gguf;
+mod killed;
 mod official_loader;
 mod refusals;
+mod restore;
+mod steady;
 mod support;
 mod whole_way;

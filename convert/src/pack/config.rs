@@ -81,6 +81,30 @@ pub fn packed_config(config: &Config, packing: &Packing<'_>) -> Value {
     Value::Object(packed)
 }
 
+/// The text of a config.json for the text model alone, not packed: what [`packed_config`] does, but
+/// for the packing.
+pub fn text_only_config(config: &Config) -> Vec<u8> {
+    let packing = Packing {
+        layout: Layout::Emb4,
+        names: NameLayout::TextOnly,
+        kept: &[],
+        own_head: !config.tie_word_embeddings,
+        all_scales_bf16: false,
+    };
+    let mut value = packed_config(config, &packing);
+    if let Value::Object(fields) = &mut value {
+        fields.shift_remove("quantization_config");
+    }
+    json_text(&value)
+}
+
+/// Indented JSON with a final newline.
+pub(super) fn json_text(value: &Value) -> Vec<u8> {
+    let mut text = format!("{value:#}").into_bytes();
+    text.push(b'\n');
+    text
+}
+
 /// The fields of `text_config`, with room for `architectures` in front.
 fn lifted(raw: &Value) -> Map<String, Value> {
     let mut fields = Map::new();
