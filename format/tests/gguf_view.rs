@@ -35,7 +35,7 @@ fn codes(group: usize) -> [i8; 32] {
 
 fn step(group: usize) -> f16 {
     let size = 0.01 + (bits(group) % 100) as f32 / 1000.0;
-    f16::from_f32(if group % 3 == 0 { -size } else { size })
+    f16::from_f32(if group.is_multiple_of(3) { -size } else { size })
 }
 
 impl File {

@@ -168,7 +168,8 @@ pub fn summary(report: &Report) -> String {
 /// How many values the stored steps do not give back, here and in other readers.
 fn differences(report: &Report) -> String {
     let total = &report.total;
-    let elements = total.groups * 32;
+    let compared = report.packed.iter().filter(|tensor| !tensor.relayed);
+    let elements: usize = compared.map(|tensor| tensor.rows * tensor.columns).sum();
     let mut text = format!(
         "  {} of {elements} values, in {} groups, differ from the source with {} steps",
         total.values_differing, total.inexact_groups, report.scale_dtype

@@ -3,6 +3,7 @@
 //! Every tensor and every file of the source gets exactly one fate here, or the plan is refused.
 
 mod companions;
+mod demand;
 mod display;
 mod forecast;
 mod head;
@@ -12,14 +13,11 @@ pub use companions::{Companion, CompanionFate};
 pub use forecast::{FileForecast, Forecast, Probe, TensorForecast, forecast};
 pub use packed::Part;
 
-use std::collections::HashMap;
-
 use w4pack_format::checkpoint::{Checkpoint, Located};
 use w4pack_format::config::Config;
 use w4pack_format::dtype::Dtype;
 use w4pack_format::gguf::names::{ROPE_FREQS, to_gguf};
-use w4pack_format::group::GROUP;
-use w4pack_format::names::{NameLayout, TextTensor, is_tower, is_unused_shared_kv, text_tensors};
+use w4pack_format::names::{NameLayout, TextTensor, is_tower, text_tensors};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::Source;
 
@@ -167,8 +165,8 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
     };
     let text = text_tensors(&config.text);
     let mut towers = Vec::new();
-    let relayed = relayed(checkpoint, source_names, &text, options.layout)?;
-    let demanded = demanded(checkpoint, source_names, &text, &relayed, options.layout)?;
+    let relayed = demand::relayed(checkpoint, source_names, &text, options.layout)?;
+    let demanded = demand::demanded(checkpoint, source_names, &text, &relayed, options.layout)?;
     let mut shards = Vec::new();
     for shard in checkpoint.shards() {
         let mut tensors = Vec::new();
@@ -181,12 +179,17 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
                 }
                 Some(&(position, None)) => Treatment::Copy(position),
                 None if options.towers == Towers::Keep && is_tower(&info.name) => {
-                    check_tower(located)?;
+                    demand::check_tower(located)?;
                     let (name, shape) = (info.name.clone(), info.shape.clone());
                     towers.push(TowerTensor { name, dtype: info.dtype, shape });
                     Treatment::KeepTower(towers.len() - 1)
                 }
-                None => Treatment::LeaveOut(left_out(checkpoint, &config, source_names, located)?),
+                None => Treatment::LeaveOut(demand::left_out(
+                    checkpoint,
+                    &config,
+                    source_names,
+                    located,
+                )?),
             };
             tensors.push(PlannedTensor { name: info.name.clone(), bytes: info.bytes(), treatment });
         }
@@ -286,119 +289,6 @@ fn of_packed_source(
         warnings.push(format!("{} modules keep their {other} steps", others.len()));
     }
     warnings
-}
-
-/// By position in `text`: the dtype of the steps of what is packed already.
-fn relayed(
-    checkpoint: &Checkpoint,
-    names: NameLayout,
-    text: &[TextTensor],
-    layout: Layout,
-) -> Result<Vec<Option<ScaleDtype>>, ConvertError> {
-    let dtype = |wanted: &TextTensor| match wanted.is_matrix() {
-        true => packed::scale_dtype(checkpoint, &names.full_name(wanted.module()), wanted, layout),
-        false => Ok(None),
-    };
-    text.iter().map(dtype).collect()
-}
-
-/// The demanded tensors by their full source name, each checked against the file.
-fn demanded(
-    checkpoint: &Checkpoint,
-    names: NameLayout,
-    text: &[TextTensor],
-    relayed: &[Option<ScaleDtype>],
-    layout: Layout,
-) -> Result<HashMap<String, (usize, Option<Part>)>, ConvertError> {
-    let mut positions = HashMap::new();
-    for (position, wanted) in text.iter().enumerate() {
-        if relayed[position].is_some() {
-            let module = names.full_name(wanted.module());
-            for part in Part::ALL {
-                let name = format!("{module}.{}", part.suffix());
-                positions.insert(name, (position, Some(part)));
-            }
-            continue;
-        }
-        let name = names.full_name(&wanted.name);
-        let Some(located) = checkpoint.tensor(&name) else {
-            let place = checkpoint.source().label().into();
-            let shape = wanted.shape.clone();
-            return Err(ConvertError::MissingTensor { place, tensor: name, shape });
-        };
-        check(checkpoint, wanted, layout, located)?;
-        positions.insert(name, (position, None));
-    }
-    Ok(positions)
-}
-
-fn check(
-    checkpoint: &Checkpoint,
-    wanted: &TextTensor,
-    layout: Layout,
-    located: Located<'_>,
-) -> Result<(), ConvertError> {
-    let info = located.info;
-    let fail = |problem| ConvertError::Tensor {
-        file: checkpoint.place(&located.shard.path),
-        tensor: info.name.clone(),
-        problem,
-    };
-    if info.shape != wanted.shape {
-        let (found, wanted) = (&info.shape, &wanted.shape);
-        return Err(fail(format!("its shape is {found:?}, config.json demands {wanted:?}")));
-    }
-    if info.dtype != Dtype::BF16 {
-        return Err(fail(format!("its dtype is {}, w4pack converts BF16", info.dtype)));
-    }
-    let columns = wanted.shape.last().copied().unwrap_or_default();
-    if layout.packs(wanted.role) && !columns.is_multiple_of(GROUP) {
-        return Err(fail(format!("its {columns} columns are not a multiple of {GROUP}")));
-    }
-    Ok(())
-}
-
-/// A kept tower must be as every reader of the output takes it: not packed.
-fn check_tower(located: Located<'_>) -> Result<(), ConvertError> {
-    let Located { shard, info } = located;
-    if info.name.ends_with(".weight_packed") {
-        return Err(ConvertError::Tensor {
-            file: shard.path.clone(),
-            tensor: info.name.clone(),
-            problem: "a packed tower cannot be kept: outputs have them in bf16".into(),
-        });
-    }
-    Ok(())
-}
-
-/// Why a tensor that the configuration does not demand may be left out.
-fn left_out(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    names: NameLayout,
-    located: Located<'_>,
-) -> Result<Reason, ConvertError> {
-    let name = &located.info.name;
-    if is_tower(name) {
-        return Ok(Reason::Tower);
-    }
-    if name == head::HEAD {
-        head::check_tied_copy(checkpoint, &names.full_name("embed_tokens.weight"), located)?;
-        return Ok(Reason::TiedCopy);
-    }
-    if packed::is_tied_part(checkpoint, &names.full_name("embed_tokens"), name)? {
-        return Ok(Reason::TiedCopy);
-    }
-    let plain = ["_packed", "_scale", "_shape"].iter().find_map(|part| name.strip_suffix(part));
-    let text_name = plain.unwrap_or(name).strip_prefix(names.prefix());
-    if text_name.is_some_and(|name| is_unused_shared_kv(&config.text, name)) {
-        return Ok(Reason::UnusedSharedKv);
-    }
-    Err(ConvertError::UnknownTensor {
-        file: checkpoint.place(&located.shard.path),
-        tensor: name.clone(),
-        shape: located.info.shape.clone(),
-    })
 }
 
 impl Plan {

@@ -259,4 +259,4 @@ pub(super) fn rope_factors(source: &dyn Source, path: &str, gguf: &Gguf) -> Resu
 }
 
 /// A Q6_K block spans several groups; its size in the view is a whole number of them.
-const _: () = assert!(Q6_K_ELEMENTS % GROUP == 0);
+const _: () = assert!(Q6_K_ELEMENTS.is_multiple_of(GROUP));
