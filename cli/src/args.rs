@@ -128,11 +128,19 @@ pub struct RestoreArguments {
 
 #[derive(Args)]
 pub struct VerifyArguments {
-    /// The packed checkpoint.
-    pub packed: String,
+    /// The packed checkpoint. With --self-test alone: a small synthetic one.
+    #[arg(required_unless_present = "self_test")]
+    pub packed: Option<String>,
     /// What it was made from. Without it nothing can be proved (exit code 2).
-    #[arg(long)]
+    #[arg(long, requires = "packed")]
     pub source: Option<String>,
+    /// Damage the checkpoint so many times, in memory, in every known way and under three
+    /// disguises, and see that each damage is found in its place.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub self_test: Option<u64>,
+    /// Seed of the self-test's places.
+    #[arg(long, requires = "self_test", default_value_t = 0)]
+    pub seed: u64,
     /// Accept another maker's steps when every value is within 1/16 step.
     #[arg(long)]
     pub allow_step_rounding: bool,
