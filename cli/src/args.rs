@@ -29,6 +29,8 @@ pub enum Command {
     Restore(RestoreArguments),
     /// Prove that a packed checkpoint holds exactly its source's weights.
     Verify(VerifyArguments),
+    /// Say what another loader would make of a checkpoint.
+    Doctor(DoctorArguments),
     /// Generate text or tokens from a checkpoint.
     Run(RunArguments),
     /// Write a synthetic checkpoint in Google's layout.
@@ -150,6 +152,31 @@ pub struct VerifyArguments {
     /// Print the report as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+#[command(arg_required_else_help = true)]
+pub struct DoctorArguments {
+    /// The checkpoint.
+    #[arg(requires = "loader")]
+    pub packed: Option<String>,
+    /// The loader.
+    #[arg(long = "for", value_enum, value_name = "LOADER", requires = "packed")]
+    pub loader: Option<LoaderName>,
+    /// Print the diagnosis as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LoaderName {
+    /// transformers with compressed-tensors.
+    Transformers,
+    /// vLLM.
+    Vllm,
+    /// llama.cpp, and what is built on it: Ollama, LM Studio.
+    #[value(name = "llama.cpp")]
+    LlamaCpp,
 }
 
 #[derive(Args)]

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Convert(arguments) => commands::convert::run(&arguments, quiet),
         Command::Restore(arguments) => commands::restore::run(&arguments, quiet),
         Command::Verify(arguments) => commands::verify::run(&arguments, quiet),
+        Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments, quiet),
         Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),
         Command::Demo(arguments) => commands::demo::run(&arguments, quiet),

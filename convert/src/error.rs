@@ -14,9 +14,9 @@ pub enum ConvertError {
     /// The source cannot be read.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// The source is packed already.
-    #[error("`{place}` is packed already: its config.json has a quantization_config")]
-    AlreadyPacked {
+    /// The source says that it is packed, and is not.
+    #[error("the config.json of `{place}` has a quantization_config, but no tensor is packed")]
+    NothingPacked {
         /// The source.
         place: String,
     },
@@ -83,6 +83,22 @@ pub enum ConvertError {
         group: u64,
         /// What is wrong with it.
         misfit: Misfit,
+    },
+    /// A step of a packed source that cannot go over as it is.
+    #[error("tensor `{tensor}` in `{file}`, row {row}, group {group}: its step {step}: {problem}")]
+    Step {
+        /// The file.
+        file: String,
+        /// Full name in the source.
+        tensor: String,
+        /// Row of the matrix.
+        row: u64,
+        /// Group within the row.
+        group: u64,
+        /// The step.
+        step: f32,
+        /// What is wrong with it.
+        problem: String,
     },
     /// The output would overwrite what is not ours, or the source.
     #[error("cannot write to `{out}`: {problem}")]
@@ -205,9 +221,10 @@ impl ConvertError {
             ConvertError::TensorDiffers(_) | ConvertError::FileDiffers { .. } => {
                 Some("the packed checkpoint is damaged; `w4pack verify` says where".into())
             }
-            ConvertError::Layout { .. } => {
-                Some("the other layouts hold every Gemma 4 that w4pack converts".into())
+            ConvertError::Layout { layout: Layout::Gguf, .. } => {
+                Some("`--layout emb4` holds it, for other readers".into())
             }
+            ConvertError::Layout { .. } => Some("`--layout emb4` leaves it packed".into()),
             ConvertError::NoTowers { .. } => {
                 Some("leave out --towers keep: the result is the text model either way".into())
             }

@@ -25,8 +25,8 @@ pub use error::{ConvertError, TensorDifference};
 pub use llama_cpp::GGUF_FILE;
 pub use options::{Layout, Options, Towers};
 pub use plan::{
-    Companion, CompanionFate, FileForecast, Forecast, Plan, PlannedShard, PlannedTensor, Probe,
-    Reason, TensorForecast, TowerTensor, Treatment, forecast, plan,
+    Companion, CompanionFate, FileForecast, Forecast, Part, Plan, PlannedShard, PlannedTensor,
+    Probe, Reason, TensorForecast, TowerTensor, Treatment, forecast, plan,
 };
 pub use progress::{Progress, Silent, Stage};
 pub use report::{

@@ -127,6 +127,9 @@ pub struct PackedTensor {
     pub columns: usize,
     /// The dtype of its stored steps.
     pub scale_dtype: &'static str,
+    /// Whether it was packed in the source and went over as it was. Then there are no bf16 values to
+    /// compare with, and the counts of what differs say nothing.
+    pub relayed: bool,
     /// Why it is not the dtype asked for.
     pub fell_back: Option<FellBack>,
     /// Its groups.

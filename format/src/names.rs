@@ -23,6 +23,14 @@ impl NameLayout {
         }
     }
 
+    /// The layout that tensors follow, whatever a configuration says of it.
+    pub fn of_tensors<'n>(mut names: impl Iterator<Item = &'n str>) -> NameLayout {
+        match names.any(|name| name.starts_with(NameLayout::Multimodal.prefix())) {
+            true => NameLayout::Multimodal,
+            false => NameLayout::TextOnly,
+        }
+    }
+
     /// The full name of a text tensor.
     pub fn full_name(self, text_name: &str) -> String {
         format!("{}{text_name}", self.prefix())

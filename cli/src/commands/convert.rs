@@ -14,7 +14,7 @@ use w4pack_convert::{
 use w4pack_format::source::Source;
 
 pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
-    let source = locate::source(&arguments.source, arguments.revision.as_deref())?;
+    let source = locate::model(&arguments.source, arguments.revision.as_deref())?;
     let options = Options {
         layout: match arguments.layout {
             LayoutName::Emb4 => Layout::Emb4,
@@ -131,19 +131,13 @@ pub fn summary(report: &Report) -> String {
         total.negative,
         total.zero,
     );
-    let elements = total.groups * 32;
-    text += &format!(
-        "  {} of {elements} values, in {} groups, differ from the source with {} steps",
-        total.values_differing, total.inexact_groups, report.scale_dtype
-    );
-    text += &match report.sidecar_bytes {
-        0 => "\n".into(),
-        bytes => format!("; `w4pack/exact.safetensors` ({bytes} bytes) gives them back\n"),
-    };
-    text += &format!(
-        "  read otherwise: {} differ with transformers' dequantize, {} where scales are cast to bf16\n",
-        total.by_other_readers.transformers_dequantize, total.by_other_readers.scales_in_bf16
-    );
+    let relayed = report.packed.iter().filter(|tensor| tensor.relayed).count();
+    if relayed > 0 {
+        text += &format!("  {relayed} of them were packed already and went over as they were\n");
+    }
+    if relayed < report.packed.len() {
+        text += &differences(report);
+    }
     let in_f32: Vec<_> = report.packed.iter().filter(|tensor| tensor.fell_back.is_some()).collect();
     if let Some(first) = in_f32.first() {
         text += &format!(
@@ -167,6 +161,25 @@ pub fn summary(report: &Report) -> String {
     text += &format!(
         "  {} bytes in, {} bytes out, {:.1} s, {:.2} GB/s\n",
         report.source_bytes, report.output_bytes, report.seconds, report.gigabytes_per_second
+    );
+    text
+}
+
+/// How many values the stored steps do not give back, here and in other readers.
+fn differences(report: &Report) -> String {
+    let total = &report.total;
+    let elements = total.groups * 32;
+    let mut text = format!(
+        "  {} of {elements} values, in {} groups, differ from the source with {} steps",
+        total.values_differing, total.inexact_groups, report.scale_dtype
+    );
+    text += &match report.sidecar_bytes {
+        0 => "\n".into(),
+        bytes => format!("; `w4pack/exact.safetensors` ({bytes} bytes) gives them back\n"),
+    };
+    text += &format!(
+        "  read otherwise: {} differ with transformers' dequantize, {} where scales are cast to bf16\n",
+        total.by_other_readers.transformers_dequantize, total.by_other_readers.scales_in_bf16
     );
     text
 }

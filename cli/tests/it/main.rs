@@ -1,6 +1,8 @@
 //! The command as a user has it: the binary, its files and its words.
 
+mod doctor;
 mod eval;
+mod gguf;
 mod killed;
 mod official_loader;
 mod refusals;

@@ -36,9 +36,9 @@ impl Decisions {
     /// Where a source tensor goes; `None` if it is not in the output.
     pub(crate) fn destination(&self, treatment: Treatment) -> Option<Destination> {
         match treatment {
-            Treatment::Pack(position) | Treatment::Copy(position) => {
-                Some(self.destinations[position])
-            }
+            Treatment::Pack(position)
+            | Treatment::Copy(position)
+            | Treatment::Relay(position, _) => Some(self.destinations[position]),
             Treatment::KeepTower(tower) => Some(Destination::Copied(self.towers + tower)),
             Treatment::LeaveOut(_) => None,
         }
@@ -66,8 +66,12 @@ impl Decisions {
         let mut contents = Contents { gguf: plan.gguf.clone(), ..Contents::default() };
         let mut destinations = Vec::with_capacity(plan.text.len());
         for (position, tensor) in plan.text.iter().enumerate() {
-            let packs = plan.layout.packs(tensor.role);
-            let scale_dtype = if packs { scales(position) } else { None };
+            let scale_dtype = match plan.relayed[position] {
+                Some(_) if plan.gguf.is_some() => Some(ScaleDtype::F16),
+                Some(as_it_is) => Some(as_it_is),
+                None if plan.layout.packs(tensor.role) => scales(position),
+                None => None,
+            };
             match (scale_dtype, &tensor.shape[..]) {
                 (Some(scale_dtype), &[rows, columns]) => {
                     let module = contents.modules.len();

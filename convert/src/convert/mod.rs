@@ -3,6 +3,7 @@
 mod block;
 mod decision;
 mod pass;
+mod relay;
 mod summary;
 
 use std::path::Path;
@@ -15,7 +16,7 @@ use w4pack_format::digest::{Hasher, sha256};
 use w4pack_format::manifest::{FileRecord, HeaderRecord, SourceRecord, TextRecord};
 use w4pack_format::source::Source;
 
-use crate::pack::{Finish, PackWriter, Sidecar};
+use crate::pack::{Finish, MadeFrom, PackWriter, Sidecar};
 use crate::plan::{CompanionFate, Plan, plan};
 use crate::progress::{Progress, Stage, tell};
 use crate::report::Report;
@@ -130,9 +131,12 @@ impl Conversion<'_> {
         let config = outcome.config(self.plan);
         let finish = Finish {
             config: config.as_ref(),
-            source: record,
-            options: self.options.recorded(),
-            created: jiff::Timestamp::now().to_string(),
+            // A pack laid out anew is its maker's: there is nothing that w4pack could attest.
+            made_from: (!self.plan.relays()).then(|| MadeFrom {
+                source: record,
+                options: self.options.recorded(),
+                created: jiff::Timestamp::now().to_string(),
+            }),
             hashed: &|done, total| tell(self.progress, Stage::Hash, done, total),
         };
         let written = writer.finish(sidecar, finish)?;

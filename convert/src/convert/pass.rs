@@ -3,16 +3,18 @@
 
 use w4pack_format::checkpoint::{Checkpoint, Shard};
 use w4pack_format::digest::{Blake3Hasher, Hasher};
+use w4pack_format::group::PACKED_BYTES;
 use w4pack_format::header::TensorInfo;
 use w4pack_format::manifest::{Fate, FileRecord, TensorRecord};
 use w4pack_format::scale::ScaleDtype;
 
 use super::block::{BlockError, GROUP_BYTES, Note, PackedBlock, PackedGroups, pack_block};
 use super::decision::{Decisions, Destination};
+use super::relay;
 use crate::ConvertError;
 use crate::blocks::{BLOCK, stream};
 use crate::pack::{Module, ModuleNotes, PackWriter, Sidecar};
-use crate::plan::{Plan, Treatment};
+use crate::plan::{Part, Plan, Treatment};
 use crate::progress::{Progress, Stage, tell};
 use crate::recover::Misfit;
 use crate::report::{FellBack, Tally};
@@ -105,10 +107,20 @@ impl Pass<'_> {
                             self.writer.write_copied(copied, first, bytes)
                         })?;
                     }
-                    Some(Destination::Packed(module)) => {
-                        reading.modules[module] =
-                            self.pack(&mut tensor, &mut counter, module, sidecar)?;
-                    }
+                    Some(Destination::Packed(module)) => match planned.treatment {
+                        Treatment::Relay(position, Part::Words) => {
+                            reading.modules[module] =
+                                self.relay(&mut tensor, &mut counter, position, module)?;
+                        }
+                        // Steps are read beside the words; shapes were read for the plan.
+                        Treatment::Relay(..) => {
+                            self.stream(&mut tensor, &mut counter, |_, _| Ok(()))?;
+                        }
+                        _ => {
+                            reading.modules[module] =
+                                self.pack(&mut tensor, &mut counter, module, sidecar)?;
+                        }
+                    },
                 }
                 reading.tensors.push(TensorRecord {
                     name: info.name.clone(),
@@ -247,6 +259,37 @@ impl Matrix<'_> {
         }
         block.chunks.clear();
         Ok(())
+    }
+}
+
+impl Pass<'_> {
+    /// Passes on a module that is packed already: its words, and beside them its steps.
+    fn relay(
+        &self,
+        tensor: &mut OpenTensor<'_>,
+        counter: &mut Counter<'_>,
+        position: usize,
+        number: usize,
+    ) -> Result<Found, ConvertError> {
+        let module = &self.decisions.contents.modules[number];
+        let from = self.plan.relayed[position].unwrap_or(module.scale_dtype);
+        let scale_name = format!("{}.{}", self.plan.source_name(position), Part::Scales.suffix());
+        let file = tensor.shard.path.clone();
+        let mut found = Found::default();
+        self.stream(tensor, counter, |first_byte, words| {
+            let first = first_byte / PACKED_BYTES as u64;
+            let mut scales = vec![0; words.len() / PACKED_BYTES * from.bytes()];
+            self.checkpoint.read_range(&scale_name, first * from.bytes() as u64, &mut scales)?;
+            let steps = relay::steps(&scales, from, module.scale_dtype).map_err(|bad| {
+                let (row, group) = place(module, first + bad.group as u64);
+                let (step, problem) = (bad.step, bad.problem);
+                let (file, tensor) = (file.clone(), scale_name.clone());
+                ConvertError::Step { file, tensor, row, group, step, problem }
+            })?;
+            found.tally.add(&relay::tally(words, &scales, from));
+            self.writer.write_groups(number, first, words, &steps)
+        })?;
+        Ok(found)
     }
 }
 

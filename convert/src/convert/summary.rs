@@ -82,7 +82,7 @@ impl<'a> Outcome<'a> {
                 _ => return None,
             };
             let module = plan.output_module(position);
-            let source_name = plan.config.layout.full_name(&plan.text[position].name);
+            let source_name = plan.source_name(position);
             Some(KeptTensor { module, source_name, row, group, misfit })
         };
         (0..plan.text.len()).filter_map(of_position).collect()
@@ -96,10 +96,11 @@ impl<'a> Outcome<'a> {
             let module = &self.last.0.contents.modules[number];
             Some(PackedTensor {
                 module: module.name.clone(),
-                source_name: plan.config.layout.full_name(&plan.text[position].name),
+                source_name: plan.source_name(position),
                 rows: module.rows,
                 columns: module.columns,
                 scale_dtype: module.scale_dtype.name(),
+                relayed: plan.relayed[position].is_some(),
                 fell_back: self.found_first(position)?.fell_back.clone(),
                 tally: self.last.1.modules[number].tally,
             })
@@ -196,7 +197,7 @@ pub(super) fn report(
                     sha256: record.sha256.clone().expect("only packed tensors go without"),
                     reason,
                 }),
-                Treatment::Pack(_) | Treatment::Copy(_) | Treatment::KeepTower(_) => None,
+                _ => None,
             }
         });
     let copied_files = plan.companions.iter().filter(|file| file.fate == CompanionFate::Copied);

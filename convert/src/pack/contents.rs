@@ -53,17 +53,6 @@ pub struct Contents {
     pub gguf: Option<GgufForm>,
 }
 
-/// Bytes of a module's words, steps and shape.
-pub fn packed_bytes(module: &Module) -> u64 {
-    let groups = module.rows as u64 * module.groups_in_row();
-    groups * (4 * WORDS + module.scale_dtype.bytes()) as u64 + 16
-}
-
-/// Bytes of a tensor that is stored as it is.
-pub fn copied_bytes(tensor: &CopiedTensor) -> u64 {
-    tensor.shape.iter().product::<usize>() as u64 * tensor.dtype.size() as u64
-}
-
 /// What a GGUF file holds beside the tensors of the source.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GgufForm {
@@ -114,6 +103,27 @@ impl SafetensorsPlaces {
 }
 
 impl Contents {
+    /// Bytes of a module: words, steps and shape, and all of it twice for a head of its own; in a
+    /// GGUF file its blocks.
+    pub fn packed_bytes(&self, number: usize) -> u64 {
+        let module = &self.modules[number];
+        let groups = module.rows as u64 * module.groups_in_row();
+        let bytes = groups * (4 * WORDS + module.scale_dtype.bytes()) as u64;
+        match (&self.gguf, self.head == Some(number)) {
+            (Some(_), _) => bytes,
+            (None, false) => bytes + 16,
+            (None, true) => 2 * (bytes + 16),
+        }
+    }
+
+    /// Bytes of a tensor that is copied; vectors in a GGUF file are f32.
+    pub fn copied_bytes(&self, number: usize) -> u64 {
+        let CopiedTensor { dtype, shape, .. } = &self.copied[number];
+        let is_widened = self.gguf.is_some() && shape.len() == 1;
+        let size = if is_widened { Dtype::F32.size() } else { dtype.size() };
+        (shape.iter().product::<usize>() * size) as u64
+    }
+
     /// Size of the file that holds them.
     pub fn file_bytes(&self) -> Result<u64, ConvertError> {
         Ok(Places::new(self)?.file_bytes())

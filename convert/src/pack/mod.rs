@@ -14,6 +14,6 @@ mod spool;
 mod writer;
 
 pub use config::{Packing, fits_f16_when_unpacked, packed_config, text_only_config};
-pub use contents::{Contents, CopiedTensor, GgufForm, Module, copied_bytes, packed_bytes};
+pub use contents::{Contents, CopiedTensor, GgufForm, Module};
 pub use sidecar::{GroupNote, ModuleNotes, Sidecar, Step as StepNote};
-pub use writer::{Finish, PackWriter, Written};
+pub use writer::{Finish, MadeFrom, PackWriter, Written};

@@ -39,17 +39,22 @@ pub struct PackWriter {
 
 /// What is known only when all tensors are written.
 pub struct Finish<'a> {
-    /// config.json, as [`super::packed_config`] makes it. Without one, as for a GGUF file, there is
-    /// no sidecar either.
+    /// config.json, as [`super::packed_config`] makes it. A GGUF file has none, and no sidecar.
     pub config: Option<&'a Value>,
-    /// What was read, for the manifest.
+    /// For the manifest; without it there is no folder `w4pack/`.
+    pub made_from: Option<MadeFrom>,
+    /// Told how many bytes have been read back for hashing, and of how many; its error ends it.
+    pub hashed: &'a (dyn Fn(u64, u64) -> Result<(), ConvertError> + Sync),
+}
+
+/// What the manifest says besides the output's files.
+pub struct MadeFrom {
+    /// What was read.
     pub source: SourceRecord,
-    /// The options, for the manifest.
+    /// The options.
     pub options: Options,
     /// When, in RFC 3339, UTC.
     pub created: String,
-    /// Told how many bytes have been read back for hashing, and of how many; its error ends it.
-    pub hashed: &'a (dyn Fn(u64, u64) -> Result<(), ConvertError> + Sync),
 }
 
 /// What was written.
@@ -185,10 +190,10 @@ fn write_rest(
         files.push(record(CONFIG_FILE, &config));
     }
     let exact = staging.path(EXACT_FILE);
-    // A GGUF file is for readers that know neither.
-    let sidecar_bytes = match finish.config {
-        Some(_) => sidecar.write(&exact)?,
-        None => sidecar.discard().map(|()| 0)?,
+    let has_sidecar = finish.config.is_some() && finish.made_from.is_some();
+    let sidecar_bytes = match has_sidecar {
+        true => sidecar.write(&exact)?,
+        false => sidecar.discard().map(|()| 0)?,
     };
     let total = weights_bytes + sidecar_bytes;
     (finish.hashed)(0, total)?;
@@ -208,21 +213,26 @@ fn write_rest(
     hashed?;
     assert_eq!(behind.complete(), weights_bytes, "a place in `{}` unwritten", path.display());
     files.push(FileRecord { path: name.into(), bytes: weights_bytes, sha256: behind.finish() });
-    if finish.config.is_some() {
+    if has_sidecar {
         files.push(hash_file(EXACT_FILE, &exact, &|done| {
             (finish.hashed)(weights_bytes + done, total)
         })?);
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));
-    let manifest = Manifest {
-        schema: SCHEMA.into(),
-        w4pack_version: env!("CARGO_PKG_VERSION").into(),
-        created: finish.created,
-        options: finish.options,
-        source: finish.source,
-        files: files.clone(),
-    };
-    staging.write(MANIFEST_FILE, &manifest.to_bytes())?;
+    match finish.made_from {
+        Some(MadeFrom { source, options, created }) => {
+            let manifest = Manifest {
+                schema: SCHEMA.into(),
+                w4pack_version: env!("CARGO_PKG_VERSION").into(),
+                created,
+                options,
+                source,
+                files: files.clone(),
+            };
+            staging.write(MANIFEST_FILE, &manifest.to_bytes())?;
+        }
+        None => staging.remove_w4pack_folder()?,
+    }
     Ok(Written { files, sidecar_bytes })
 }
 

@@ -35,6 +35,10 @@ impl fmt::Display for Plan {
             let size = mebibytes(bytes);
             writeln!(formatter, "leave out  {words}: {count} tensors, {size:.1} MiB")?;
         }
+        if self.relays() {
+            let modules = self.relayed.iter().flatten().count();
+            writeln!(formatter, "of these {modules} are packed already and go over as they are")?;
+        }
         if self.gguf.is_some() {
             writeln!(formatter, "write  {GGUF_FILE}, vocabulary and chat template inside")?;
         }

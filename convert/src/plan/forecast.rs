@@ -10,10 +10,9 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::digest::{Blake3Hasher, Hasher};
 use w4pack_format::source::Source;
 
-use super::{CompanionFate, Plan, Reason, Treatment, plan};
+use super::{CompanionFate, Part, Plan, Reason, Treatment, plan};
 use crate::blocks::BLOCK;
 use crate::convert::{Decisions, Destination, chunk_memory, judge_block};
-use crate::pack::{copied_bytes, packed_bytes};
 use crate::staging::{check_output, free_space};
 use crate::{ConvertError, Options, thread_pool};
 
@@ -147,13 +146,19 @@ fn tensors(plan: &Plan, decisions: &Decisions) -> Vec<TensorForecast> {
         };
         let (becomes, output, output_bytes) = match decisions.destination(treatment) {
             None => ("left-out", None, 0),
+            // Of a module that is packed already the words stand for all three tensors.
+            Some(Destination::Packed(number))
+                if matches!(treatment, Treatment::Relay(_, Part::Scales | Part::Shape)) =>
+            {
+                ("packed", Some(decisions.contents.modules[number].name.clone()), 0)
+            }
             Some(Destination::Packed(number)) => {
                 let module = &decisions.contents.modules[number];
-                ("packed", Some(module.name.clone()), packed_bytes(module))
+                ("packed", Some(module.name.clone()), decisions.contents.packed_bytes(number))
             }
             Some(Destination::Copied(number)) => {
                 let tensor = &decisions.contents.copied[number];
-                ("copied", Some(tensor.name.clone()), copied_bytes(tensor))
+                ("copied", Some(tensor.name.clone()), decisions.contents.copied_bytes(number))
             }
         };
         let (file, tensor) = (file.to_string(), name.to_string());
@@ -192,13 +197,14 @@ fn probe(checkpoint: &Checkpoint, plan: &Plan) -> Result<Probe, ConvertError> {
     let mut blocks = Vec::new();
     for (shard, planned) in checkpoint.shards().iter().zip(&plan.shards) {
         for (info, tensor) in shard.header.tensors.iter().zip(&planned.tensors) {
-            if let Treatment::Pack(_) = tensor.treatment {
+            let is_packed = matches!(tensor.treatment, Treatment::Relay(_, Part::Words));
+            if is_packed || matches!(tensor.treatment, Treatment::Pack(_)) {
                 let begin = shard.header.data_start() + info.begin;
                 let places = (0..info.bytes()).step_by(BLOCK as usize);
-                blocks
-                    .extend(places.map(|at| {
-                        (&shard.path, begin + at, BLOCK.min(info.bytes() - at) as usize)
-                    }));
+                blocks.extend(places.map(|at| {
+                    let length = BLOCK.min(info.bytes() - at) as usize;
+                    (&shard.path, begin + at, length, is_packed)
+                }));
             }
         }
     }
@@ -208,11 +214,15 @@ fn probe(checkpoint: &Checkpoint, plan: &Plan) -> Result<Probe, ConvertError> {
     let began = Instant::now();
     let (mut file, mut buffer, mut bytes) = (Hasher::default(), Vec::new(), 0);
     for number in order {
-        let (path, begin, length) = blocks[number];
+        let (path, begin, length, is_packed) = blocks[number];
         buffer.resize(length, 0);
         checkpoint.source().read_at(path, begin, &mut buffer)?;
         rayon::join(
-            || judge_block(&buffer, plan.scale_dtype),
+            || {
+                if !is_packed {
+                    judge_block(&buffer, plan.scale_dtype);
+                }
+            },
             || rayon::join(|| file.update(&buffer), || Blake3Hasher::default().update(&buffer)),
         );
         bytes += length as u64;

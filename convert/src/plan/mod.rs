@@ -6,9 +6,11 @@ mod companions;
 mod display;
 mod forecast;
 mod head;
+mod packed;
 
 pub use companions::{Companion, CompanionFate};
 pub use forecast::{FileForecast, Forecast, Probe, TensorForecast, forecast};
+pub use packed::Part;
 
 use std::collections::HashMap;
 
@@ -31,6 +33,8 @@ pub struct Plan {
     pub source: String,
     /// The configuration of the source.
     pub config: Config,
+    /// The names of the source.
+    pub source_names: NameLayout,
     /// The layout of the output.
     pub layout: Layout,
     /// The names of the output: text-only, or Google's where the towers are kept.
@@ -39,6 +43,8 @@ pub struct Plan {
     pub scale_dtype: ScaleDtype,
     /// The text model's tensors in the order of the data's way through it.
     pub text: Vec<TextTensor>,
+    /// By position in [`Plan::text`]: the dtype of the steps, where the source has the tensor packed.
+    pub relayed: Vec<Option<ScaleDtype>>,
     /// The tensors of the vision and audio side that are kept, in the order of the source.
     pub towers: Vec<TowerTensor>,
     /// The tensors of each source file, in the order of their bytes.
@@ -89,6 +95,9 @@ pub struct PlannedTensor {
 pub enum Treatment {
     /// Packed in 4 bits; the position in [`Plan::text`].
     Pack(usize),
+    /// Part of a module that is packed already: codes and steps go over as they are; the position
+    /// in [`Plan::text`].
+    Relay(usize, Part),
     /// Copied byte for byte under its name in the output; the position in [`Plan::text`].
     Copy(usize),
     /// Copied byte for byte; the position in [`Plan::towers`].
@@ -125,15 +134,26 @@ impl Reason {
 /// Reads headers and small files only, and of the weights nothing but an `lm_head` and its table,
 /// to compare them.
 ///
+/// A source may be another maker's pack, or one of w4pack's: what it has packed is laid out anew
+/// without touching a code or a step.
+///
 /// Errors: a tensor missing, unknown, of the wrong shape or dtype, or not divisible into groups; an
-/// `lm_head` of its own; a packed source; a model of the family that is not supported.
+/// `lm_head` of its own; a model of the family that is not supported; a layout that would have to
+/// unpack what the source has packed.
 pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertError> {
     let source = checkpoint.source();
     let config = Config::load(&**source)?;
-    if config.quantization.is_some() {
-        return Err(ConvertError::AlreadyPacked { place: source.label().into() });
+    let is_packed = packed::is_packed(checkpoint);
+    if config.quantization.is_some() && !is_packed {
+        return Err(ConvertError::NothingPacked { place: source.label().into() });
     }
-    if !config.tie_word_embeddings && checkpoint.tensor(head::HEAD).is_none() {
+    // Other makers' configurations do not always say how their tensors are called.
+    let source_names = match is_packed {
+        true => NameLayout::of_tensors(checkpoint.names()),
+        false => config.layout,
+    };
+    let has_head = checkpoint.names().any(|name| name.starts_with("lm_head."));
+    if !config.tie_word_embeddings && !has_head {
         return Err(ConvertError::MissingTensor {
             place: source.label().into(),
             tensor: head::HEAD.into(),
@@ -147,23 +167,26 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
     };
     let text = text_tensors(&config.text);
     let mut towers = Vec::new();
-    let demanded = demanded(checkpoint, &config, &text, options.layout)?;
+    let relayed = relayed(checkpoint, source_names, &text, options.layout)?;
+    let demanded = demanded(checkpoint, source_names, &text, &relayed, options.layout)?;
     let mut shards = Vec::new();
     for shard in checkpoint.shards() {
         let mut tensors = Vec::new();
         for info in &shard.header.tensors {
             let located = Located { shard, info };
             let treatment = match demanded.get(info.name.as_str()) {
-                Some(&position) if options.layout.packs(text[position].role) => {
+                Some(&(position, Some(part))) => Treatment::Relay(position, part),
+                Some(&(position, None)) if options.layout.packs(text[position].role) => {
                     Treatment::Pack(position)
                 }
-                Some(&position) => Treatment::Copy(position),
+                Some(&(position, None)) => Treatment::Copy(position),
                 None if options.towers == Towers::Keep && is_tower(&info.name) => {
+                    check_tower(located)?;
                     let (name, shape) = (info.name.clone(), info.shape.clone());
                     towers.push(TowerTensor { name, dtype: info.dtype, shape });
                     Treatment::KeepTower(towers.len() - 1)
                 }
-                None => Treatment::LeaveOut(left_out(checkpoint, &config, located)?),
+                None => Treatment::LeaveOut(left_out(checkpoint, &config, source_names, located)?),
             };
             tensors.push(PlannedTensor { name: info.name.clone(), bytes: info.bytes(), treatment });
         }
@@ -179,13 +202,18 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
             "model.safetensors.index.json: total_size is {stated}, the tensors have {real} bytes"
         ));
     }
+    if is_packed {
+        warnings.extend(of_packed_source(&config, &relayed, options));
+    }
     Ok(Plan {
         source: source.label().into(),
         config,
+        source_names,
         layout: options.layout,
         names,
         scale_dtype: options.scale_dtype,
         text,
+        relayed,
         towers,
         shards,
         companions,
@@ -238,23 +266,68 @@ fn output_names(
     }
 }
 
+/// What the user should know of a source that is packed.
+fn of_packed_source(
+    config: &Config,
+    relayed: &[Option<ScaleDtype>],
+    options: &Options,
+) -> Vec<String> {
+    let mut warnings = vec![
+        "the source is packed: codes and steps go over as they are, and the result has no folder \
+         `w4pack/` (its values were not compared with Google's)"
+            .to_string(),
+    ];
+    if config.quantization.is_none() {
+        warnings.push("the source's config.json does not say that it is packed".into());
+    }
+    let asked = options.scale_dtype;
+    let others: Vec<_> = relayed.iter().flatten().filter(|dtype| **dtype != asked).collect();
+    if let Some(other) = others.first().filter(|_| options.layout != Layout::Gguf) {
+        warnings.push(format!("{} modules keep their {other} steps", others.len()));
+    }
+    warnings
+}
+
+/// By position in `text`: the dtype of the steps of what is packed already.
+fn relayed(
+    checkpoint: &Checkpoint,
+    names: NameLayout,
+    text: &[TextTensor],
+    layout: Layout,
+) -> Result<Vec<Option<ScaleDtype>>, ConvertError> {
+    let dtype = |wanted: &TextTensor| match wanted.is_matrix() {
+        true => packed::scale_dtype(checkpoint, &names.full_name(wanted.module()), wanted, layout),
+        false => Ok(None),
+    };
+    text.iter().map(dtype).collect()
+}
+
 /// The demanded tensors by their full source name, each checked against the file.
 fn demanded(
     checkpoint: &Checkpoint,
-    config: &Config,
+    names: NameLayout,
     text: &[TextTensor],
+    relayed: &[Option<ScaleDtype>],
     layout: Layout,
-) -> Result<HashMap<String, usize>, ConvertError> {
+) -> Result<HashMap<String, (usize, Option<Part>)>, ConvertError> {
     let mut positions = HashMap::new();
     for (position, wanted) in text.iter().enumerate() {
-        let name = config.layout.full_name(&wanted.name);
+        if relayed[position].is_some() {
+            let module = names.full_name(wanted.module());
+            for part in Part::ALL {
+                let name = format!("{module}.{}", part.suffix());
+                positions.insert(name, (position, Some(part)));
+            }
+            continue;
+        }
+        let name = names.full_name(&wanted.name);
         let Some(located) = checkpoint.tensor(&name) else {
             let place = checkpoint.source().label().into();
             let shape = wanted.shape.clone();
             return Err(ConvertError::MissingTensor { place, tensor: name, shape });
         };
         check(checkpoint, wanted, layout, located)?;
-        positions.insert(name, position);
+        positions.insert(name, (position, None));
     }
     Ok(positions)
 }
@@ -285,10 +358,24 @@ fn check(
     Ok(())
 }
 
+/// A kept tower must be as every reader of the output takes it: not packed.
+fn check_tower(located: Located<'_>) -> Result<(), ConvertError> {
+    let Located { shard, info } = located;
+    if info.name.ends_with(".weight_packed") {
+        return Err(ConvertError::Tensor {
+            file: shard.path.clone(),
+            tensor: info.name.clone(),
+            problem: "a packed tower cannot be kept: outputs have them in bf16".into(),
+        });
+    }
+    Ok(())
+}
+
 /// Why a tensor that the configuration does not demand may be left out.
 fn left_out(
     checkpoint: &Checkpoint,
     config: &Config,
+    names: NameLayout,
     located: Located<'_>,
 ) -> Result<Reason, ConvertError> {
     let name = &located.info.name;
@@ -296,10 +383,14 @@ fn left_out(
         return Ok(Reason::Tower);
     }
     if name == head::HEAD {
-        head::check_tied_copy(checkpoint, config, located)?;
+        head::check_tied_copy(checkpoint, &names.full_name("embed_tokens.weight"), located)?;
         return Ok(Reason::TiedCopy);
     }
-    let text_name = name.strip_prefix(config.layout.prefix());
+    if packed::is_tied_part(checkpoint, &names.full_name("embed_tokens"), name)? {
+        return Ok(Reason::TiedCopy);
+    }
+    let plain = ["_packed", "_scale", "_shape"].iter().find_map(|part| name.strip_suffix(part));
+    let text_name = plain.unwrap_or(name).strip_prefix(names.prefix());
     if text_name.is_some_and(|name| is_unused_shared_kv(&config.text, name)) {
         return Ok(Reason::UnusedSharedKv);
     }
@@ -311,6 +402,20 @@ fn left_out(
 }
 
 impl Plan {
+    /// Whether anything is packed in the source already.
+    pub fn relays(&self) -> bool {
+        self.relayed.iter().any(Option::is_some)
+    }
+
+    /// The name of a text tensor in the source; of its module, where the source has it packed.
+    pub fn source_name(&self, position: usize) -> String {
+        let tensor = &self.text[position];
+        match self.relayed[position] {
+            Some(_) => self.source_names.full_name(tensor.module()),
+            None => self.source_names.full_name(&tensor.name),
+        }
+    }
+
     /// The name of a text tensor in the output.
     pub fn output_name(&self, position: usize) -> String {
         let name = &self.text[position].name;

@@ -61,7 +61,10 @@ fn apart_from(source: &dyn Source, out: &Path) -> Result<PathBuf, ConvertError> 
     let full = resolved(out).map_err(ConvertError::io("resolve", out))?;
     // A source on the Hub has no folder; then there is nothing to overlap with.
     if let Ok(place) = Path::new(source.label()).canonicalize() {
-        let folder = if place.is_dir() { place } else { parent(&place).to_path_buf() };
+        // A GGUF file is a source without the folder that it lies in.
+        let is_gguf = place.extension().is_some_and(|extension| extension == "gguf");
+        let alone = place.is_dir() || is_gguf;
+        let folder = if alone { place } else { parent(&place).to_path_buf() };
         if full.starts_with(&folder) {
             return Err(refusal(out, format!("it lies in the source `{}`", source.label())));
         }

@@ -6,6 +6,7 @@ mod field_cases;
 mod gguf;
 mod interrupted;
 mod layouts;
+mod other_packs;
 mod output_folder;
 mod recover_oracle;
 mod restoring;

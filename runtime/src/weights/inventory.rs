@@ -7,7 +7,9 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
 use w4pack_format::dtype::Dtype;
 use w4pack_format::group::GROUP;
-use w4pack_format::names::{Role, TextTensor, is_tower, is_unused_shared_kv, text_tensors};
+use w4pack_format::names::{
+    NameLayout, Role, TextTensor, is_tower, is_unused_shared_kv, text_tensors,
+};
 use w4pack_format::quantization::ModuleClass;
 use w4pack_format::scale::ScaleDtype;
 
@@ -44,10 +46,12 @@ pub(super) struct Inventory {
 /// Errors: missing tensors; tensors that nothing reads; a dtype or shape that is not what the
 /// configuration makes it; packed where config.json says plain, or the reverse.
 pub(super) fn take(checkpoint: &Checkpoint, config: &Config) -> Result<Inventory> {
+    // Other makers' configurations do not always say how their tensors are called.
+    let names = NameLayout::of_tensors(checkpoint.names());
     let mut search = Search { checkpoint, config, used: BTreeSet::new(), missing: Vec::new() };
     let mut entries = BTreeMap::new();
     for tensor in text_tensors(&config.text) {
-        let full = config.layout.full_name(&tensor.name);
+        let full = names.full_name(&tensor.name);
         if let Some(entry) = search.find(&full, &tensor)? {
             entries.insert(tensor.module().to_string(), entry);
         }
@@ -68,7 +72,7 @@ pub(super) fn take(checkpoint: &Checkpoint, config: &Config) -> Result<Inventory
         let place = checkpoint.source().label().to_string();
         return Err(RuntimeError::Missing { place, names: search.missing });
     }
-    let notes = account_for_the_rest(checkpoint, config, &search.used)?;
+    let notes = account_for_the_rest(checkpoint, config, names, &search.used)?;
     Ok(Inventory { entries, notes })
 }
 
@@ -121,7 +125,12 @@ impl Search<'_> {
             return Err(self.fault(packed, problem));
         }
         self.check(packed, Dtype::I32, &[rows, columns / 8])?;
-        self.check(weight_shape, Dtype::I64, &[2])?;
+        // Readers take 32-bit numbers too; all known writers write 64.
+        let shape_dtype = match self.dtype(weight_shape) {
+            Some(Dtype::I32) => Dtype::I32,
+            _ => Dtype::I64,
+        };
+        self.check(weight_shape, shape_dtype, &[2])?;
         let dtype = self.dtype(scale);
         let Some(scale_dtype) = dtype.and_then(ScaleDtype::from_dtype) else {
             let found = dtype.map_or("nothing", Dtype::name);
@@ -214,9 +223,10 @@ pub(super) fn file_of(checkpoint: &Checkpoint, name: &str) -> String {
 fn account_for_the_rest(
     checkpoint: &Checkpoint,
     config: &Config,
+    layout: NameLayout,
     used: &BTreeSet<String>,
 ) -> Result<Vec<String>> {
-    let prefix = config.layout.prefix();
+    let prefix = layout.prefix();
     let (mut towers, mut unused_keys, mut names) = (0, Vec::new(), Vec::new());
     for name in checkpoint.names().filter(|&name| !used.contains(name)) {
         if is_tower(name) {

@@ -198,8 +198,14 @@ impl Loader<'_> {
 
     fn check_weight_shape(&self, module: &str, rows: usize, columns: usize) -> Result<()> {
         let tensor = format!("{module}.weight_shape");
-        let mut shape = [0i64; 2];
-        self.checkpoint.read_range(&tensor, 0, bytemuck::cast_slice_mut(&mut shape))?;
+        // The inventory has seen two numbers of 64 or 32 bits.
+        let bytes = self.checkpoint.read(&tensor)?;
+        let shape = match bytes.as_chunks::<8>() {
+            ([rows, columns], []) => [*rows, *columns].map(i64::from_le_bytes),
+            _ => std::array::from_fn(|i| {
+                i32::from_le_bytes(std::array::from_fn(|byte| bytes[4 * i + byte])).into()
+            }),
+        };
         if shape != [rows as i64, columns as i64] {
             let problem =
                 format!("it says {shape:?}, but config.json makes it {:?}", [rows, columns]);
