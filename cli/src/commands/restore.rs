@@ -44,7 +44,7 @@ fn summary(report: &Report) -> String {
         let bytes: u64 = report.missing.iter().map(|tensor| tensor.bytes).sum();
         text += &format!(
             "  not the whole source: {} tensors ({bytes} bytes, `{}` …) were left out when it was \
-             packed;\n  the text model is here as a checkpoint of its own. --towers-from SOURCE \
+             packed;\n  the others are here as a checkpoint of their own. --towers-from SOURCE \
              completes it\n",
             report.missing.len(),
             first.tensor

@@ -168,7 +168,7 @@ fn numbers(message: &str) -> Vec<u64> {
 fn field_case_09_a_full_disk_is_named_with_bytes_needed_and_free() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("source");
-    succeed(&["fixture", "tiny", "--hard", "--signed-zeros", "random", "--out", text(&source)]);
+    succeed(&["fixture", "tiny", "--signed-zeros", "random", "--out", text(&source)]);
     let place = folder.path().join("disk");
     let out = place.join("out");
     let convert = ["convert", text(&source), "--out", text(&out), "--quiet"];

@@ -49,6 +49,42 @@ fn every_source_comes_back_with_its_own_hashes() {
     }
 }
 
+/// With the towers kept nothing else is needed, and the layout makes no difference.
+#[test]
+fn packed_with_its_towers_it_restores_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let source = path("source");
+    let everything = ["--hard", "--all-kv", "--signed-zeros", "by-step", "--shards", "2"];
+    succeed(&[&["fixture", "tiny", "--out", text(&source), "--quiet"][..], &everything].concat());
+    for layout in ["emb4", "emb4-untied", "linear", "linear-ple4"] {
+        let (packed, back) = (path(&format!("packed-{layout}")), path(&format!("back-{layout}")));
+        let convert = ["convert", text(&source), "--out", text(&packed), "--layout", layout];
+        succeed(&[&convert[..], &["--towers", "keep", "--quiet"]].concat());
+        let restore = ["restore", text(&packed), "--out", text(&back), "--json"];
+        let report = stdout_json(&succeed(&restore));
+        // Keys and values that nothing reads are left out by every layout.
+        let missing = report["missing"].as_array().unwrap();
+        assert!(
+            missing.iter().all(|tensor| tensor["tensor"].as_str().unwrap().contains("self_attn"))
+        );
+        assert!(!missing.is_empty());
+        fs::remove_dir_all(&back).unwrap();
+        let towers = ["--towers-from", text(&source)];
+        assert_eq!(stdout_json(&succeed(&[&restore[..], &towers].concat()))["complete"], true);
+    }
+    let lean = path("lean");
+    succeed(&["fixture", "tiny", "--hard", "--shards", "2", "--out", text(&lean), "--quiet"]);
+    let (packed, back) = (path("packed"), path("back"));
+    succeed(&["convert", text(&lean), "--out", text(&packed), "--towers", "keep", "--quiet"]);
+    succeed(&["restore", text(&packed), "--out", text(&back), "--quiet"]);
+    for entry in fs::read_dir(&lean).unwrap() {
+        let name = entry.unwrap().file_name();
+        let [one, other] = [&lean, &back].map(|root| fs::read(root.join(&name)).unwrap());
+        assert!(one == other, "{name:?}");
+    }
+}
+
 #[test]
 fn what_is_missing_is_said_in_words() {
     let folder = tempfile::tempdir().unwrap();

@@ -10,6 +10,7 @@ use w4pack_format::config::{CONFIG_FILE, Config};
 use w4pack_format::digest::{Blake3Hasher, Hasher, sha256};
 use w4pack_format::header::Header;
 use w4pack_format::manifest::{FileRecord, Manifest};
+use w4pack_format::names::is_tower;
 use w4pack_format::source::W4PACK_FOLDER;
 
 use super::lists::Sidecar;
@@ -57,25 +58,17 @@ enum Content {
 }
 
 impl<'a> Files<'a> {
-    /// The source's files if all of its tensors are to be had, else a text-only checkpoint.
+    /// The source's files if all of its tensors are to be had, else one file with those that are:
+    /// under the source's names, or, without the towers, as a text-only checkpoint.
     pub(super) fn plan(
         manifest: &Manifest,
         packed: &Checkpoint,
         inventory: &'a Inventory<'_>,
     ) -> Result<Self, ConvertError> {
-        let missing: Vec<Missing> = inventory
-            .tensors()
-            .filter(|tensor| tensor.origin.is_none())
-            .map(|tensor| Missing {
-                file: tensor.record.file.clone(),
-                tensor: tensor.record.name.clone(),
-                bytes: tensor.record.bytes,
-            })
-            .collect();
-        if missing.is_empty() {
+        if inventory.tensors().all(|tensor| tensor.origin.is_some()) {
             return Ok(Self::of_source(manifest, packed, inventory));
         }
-        Self::text_only(manifest, packed, inventory, missing)
+        Self::of_what_is_there(manifest, packed, inventory)
     }
 
     fn of_source(manifest: &Manifest, packed: &Checkpoint, inventory: &'a Inventory<'_>) -> Self {
@@ -106,18 +99,29 @@ impl<'a> Files<'a> {
         Files { weights: weights.collect(), small, missing: Vec::new(), not_restored }
     }
 
-    fn text_only(
+    fn of_what_is_there(
         manifest: &Manifest,
         packed: &Checkpoint,
         inventory: &'a Inventory<'_>,
-        missing: Vec<Missing>,
     ) -> Result<Self, ConvertError> {
-        let tensors: Vec<&SourceTensor> =
-            inventory.tensors().filter(|tensor| tensor.origin.is_some()).collect();
+        let is_of_tower = |tensor: &SourceTensor| is_tower(&tensor.info.name);
+        // A part of the towers is of no use to anybody.
+        let text_only =
+            inventory.tensors().any(|tensor| tensor.origin.is_none() && is_of_tower(tensor));
+        let (tensors, without): (Vec<_>, Vec<_>) = inventory
+            .tensors()
+            .partition(|tensor| tensor.origin.is_some() && !(text_only && is_of_tower(tensor)));
+        let missing = without.into_iter().map(|tensor| Missing {
+            file: tensor.record.file.clone(),
+            tensor: tensor.record.name.clone(),
+            bytes: tensor.record.bytes,
+        });
+        let missing: Vec<Missing> = missing.collect();
         let entries: Vec<_> = tensors
             .iter()
             .map(|tensor| {
-                let name = text_only_name(&tensor.info.name);
+                let name = &tensor.info.name;
+                let name = if text_only { text_only_name(name) } else { name.clone() };
                 (name, tensor.info.dtype, tensor.info.shape.clone())
             })
             .collect();
@@ -130,7 +134,11 @@ impl<'a> Files<'a> {
             place: packed.source().label().into(),
             problem: format!("its manifest lacks the source's {CONFIG_FILE}"),
         })?;
-        let config = text_only_config(&Config::parse(CONFIG_FILE, text.text.as_bytes())?);
+        let config = if text_only {
+            text_only_config(&Config::parse(CONFIG_FILE, text.text.as_bytes())?)
+        } else {
+            text.text.clone().into_bytes()
+        };
         let mut small = vec![SmallFile {
             path: CONFIG_FILE.into(),
             bytes: config.len() as u64,
@@ -205,14 +213,13 @@ impl<'a> Files<'a> {
             weights.filter_map(|file| proved(&file.path, file.header.file_bytes(), &file.sha256));
         let small = self.small.iter();
         let small = small.filter_map(|file| proved(&file.path, file.bytes, &file.sha256));
-        let restored = inventory.tensors().filter(|tensor| tensor.origin.is_some());
-        let by = |origin: fn(&Origin) -> bool| {
-            inventory
-                .tensors()
-                .filter_map(|tensor| tensor.origin.as_ref())
-                .filter(|o| origin(o))
-                .count()
-        };
+        let restored: Vec<&Origin> = self
+            .weights
+            .iter()
+            .flat_map(|file| &file.tensors)
+            .filter_map(|tensor| tensor.origin.as_ref())
+            .collect();
+        let by = |origin: fn(&Origin) -> bool| restored.iter().filter(|o| origin(o)).count();
         let seconds = took.as_secs_f64();
         Report {
             packed: inventory.packed.source().label().into(),
@@ -220,7 +227,7 @@ impl<'a> Files<'a> {
             source: inventory.manifest.source.name.clone(),
             revision: inventory.manifest.source.revision.clone(),
             complete: self.missing.is_empty(),
-            tensors: restored.count(),
+            tensors: restored.len(),
             tensors_unpacked: by(|origin| matches!(origin, Origin::Packed(_))),
             tensors_from_towers: by(|origin| matches!(origin, Origin::Towers)),
             identical_files: weights.chain(small).collect(),

@@ -36,8 +36,9 @@ use origin::Inventory;
 ///
 /// Tensors that the packed checkpoint lacks (the towers of a text-only one) are read from `towers`,
 /// by their byte ranges. With all of them the source's weight files come back byte for byte. Where
-/// some are missing, the text model comes back as a checkpoint of its own: one `model.safetensors`
-/// under text-only names, each tensor proved by its hash; [`Report::missing`] names the rest.
+/// some are missing, the others come back in one `model.safetensors`, each proved by its hash:
+/// without the towers as a checkpoint of the text model alone, under text-only names.
+/// [`Report::missing`] names the rest.
 ///
 /// `threads` is 0 for as many as the machine has; it changes no byte.
 ///
