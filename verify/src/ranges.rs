@@ -39,6 +39,12 @@ impl<'a> Range<'a> {
         }
     }
 
+    /// A part of the range: `bytes` from byte `begin` on, no further than its end.
+    pub fn part(self, begin: u64, bytes: u64) -> Range<'a> {
+        let begin = begin.min(self.bytes);
+        Range { offset: self.offset + begin, bytes: bytes.min(self.bytes - begin), ..self }
+    }
+
     /// Calls `take` with one block after the other and the block's place in the range.
     fn for_each_block(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mut buffer = vec![0; self.bytes.min(BLOCK) as usize];

@@ -127,7 +127,8 @@ fn copies(
         else {
             return Ok(None);
         };
-        let (range, other) = (Range::of_tensor(result, ours), Range::of_tensor(source, theirs));
+        let range = Range::of_tensor(result, ours);
+        let other = Range::of_tensor(source, theirs).part(pair.other_begin, range.bytes);
         let comparison = range.compare(&other, progress)?;
         let item = Item {
             file: ours.shard.path.clone(),
@@ -232,7 +233,7 @@ fn packed(
         let counts = match pair.role {
             Role::EmbedTokens => &mut report.tables.embed_tokens,
             Role::EmbedTokensPerLayer => &mut report.tables.embed_tokens_per_layer,
-            Role::Linear | Role::Vector => &mut report.linears,
+            Role::Linear | Role::Router | Role::Vector => &mut report.linears,
         };
         counts.add(&tally.counts);
         report.whole.add(&tally.counts);

@@ -3,5 +3,6 @@
 mod eval;
 mod official_loader;
 mod refusals;
+mod releases;
 mod support;
 mod whole_way;

@@ -32,21 +32,64 @@ fn official_load(folder: &Path, dtype: &str, out: &Path) -> Option<serde_json::V
     Some(serde_json::from_str(text.lines().last().unwrap()).unwrap())
 }
 
-/// A conversion with f32 steps: of the reference set where it is at hand, and of our own fixture.
-fn conversions(folder: &Path) -> Vec<PathBuf> {
-    let fixture = folder.join("fixture");
-    succeed(&["fixture", "tiny", "--out", text(&fixture), "--quiet"]);
-    let mut sources = vec![fixture];
+/// Conversions with f32 steps: of our own fixtures, and of the reference sets where they are at
+/// hand.
+fn conversions(folder: &Path, shapes: &[&str]) -> Vec<PathBuf> {
+    let mut sources: Vec<PathBuf> = shapes.iter().map(|shape| fixture(shape, folder)).collect();
     sources.extend(conformance("conformance/tiny-c/google"));
     sources.extend(conformance("conformance/tiny-a/text"));
-    let mut outputs = Vec::new();
-    for (number, source) in sources.iter().enumerate() {
-        let out = folder.join(format!("packed-{number}"));
-        let flags = ["--scale-dtype", "f32", "--quiet"];
-        succeed(&[&["convert", text(source), "--out", text(&out)][..], &flags].concat());
-        outputs.push(out);
+    let numbered = sources.iter().enumerate();
+    numbered
+        .map(|(number, source)| packed(source, &folder.join(format!("packed-{number}"))))
+        .collect()
+}
+
+fn fixture(shape: &str, folder: &Path) -> PathBuf {
+    let out = folder.join(shape);
+    succeed(&["fixture", shape, "--out", text(&out), "--quiet"]);
+    out
+}
+
+fn packed(source: &Path, out: &Path) -> PathBuf {
+    succeed(&["convert", text(source), "--out", text(out), "--scale-dtype", "f32", "--quiet"]);
+    out.into()
+}
+
+fn complete() -> serde_json::Value {
+    json!({"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []})
+}
+
+/// The fixtures have the names and shapes of the classes that they imitate, towers included.
+#[test]
+fn transformers_takes_every_key_of_every_fixture() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("official.safetensors");
+    for shape in ["tiny", "tiny-e4b", "tiny-12b", "tiny-31b", "tiny-26b-a4b", "tiny-gemma3"] {
+        let source = fixture(shape, folder.path());
+        let Some(keys) = official_load(&source, "bfloat16", &file) else { return };
+        assert_eq!(keys, complete(), "{shape}");
     }
-    outputs
+}
+
+/// transformers 5.24 has no rule that stacks packed experts of a Gemma 4: it leaves its own stacks
+/// unfilled, and says so. When this fails it has learnt to, and README.md is to be changed.
+#[test]
+fn transformers_does_not_take_packed_experts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("official.safetensors");
+    let source = fixture("tiny-26b-a4b", folder.path());
+    let packed = packed(&source, &folder.path().join("packed"));
+    let Some(keys) = official_load(&packed, "float32", &file) else { return };
+    let stacks: Vec<String> = (0..6)
+        .flat_map(|layer| {
+            let stack = move |part| format!("model.layers.{layer}.experts.{part}");
+            ["down_proj", "gate_up_proj"].map(stack)
+        })
+        .collect();
+    assert_eq!(keys["missing_keys"], json!(stacks));
+    let unexpected = keys["unexpected_keys"].as_array().unwrap();
+    assert!(unexpected.iter().all(|name| name.as_str().unwrap().contains(".experts.")));
+    assert!(!unexpected.is_empty());
 }
 
 #[test]
@@ -54,10 +97,9 @@ fn field_case_08_released_loaders_take_every_key_and_give_our_logits() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("official.safetensors");
     let ours = folder.path().join("ours.safetensors");
-    for packed in conversions(folder.path()) {
+    for packed in conversions(folder.path(), &["tiny", "tiny-e4b", "tiny-12b", "tiny-31b"]) {
         let Some(keys) = official_load(&packed, "float32", &file) else { return };
-        let none = json!({"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []});
-        assert_eq!(keys, none);
+        assert_eq!(keys, complete());
         succeed(&[
             "run",
             "--model",
@@ -81,10 +123,9 @@ fn field_case_08_released_loaders_take_every_key_and_give_our_logits() {
 fn field_case_06_and_08_a_bf16_load_gives_googles_values_and_one_table() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("official.safetensors");
-    for packed in conversions(folder.path()) {
+    for packed in conversions(folder.path(), &["tiny", "tiny-31b", "tiny-gemma3"]) {
         let Some(keys) = official_load(&packed, "bfloat16", &file) else { return };
-        let none = json!({"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []});
-        assert_eq!(keys, none);
+        assert_eq!(keys, complete());
         let (official, ours) = (std::fs::read(&file).unwrap(), read_packed(&packed));
         let (official, ours) = (
             SafeTensors::deserialize(&official).unwrap(),

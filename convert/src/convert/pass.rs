@@ -1,6 +1,8 @@
 //! One reading of the source: every byte hashed, every group recovered, everything written at its
 //! known place.
 
+use std::ops::Range;
+
 use w4pack_format::checkpoint::{Checkpoint, Shard};
 use w4pack_format::digest::Hasher;
 use w4pack_format::header::TensorInfo;
@@ -53,6 +55,7 @@ pub(super) struct Found {
 /// The first group of a tensor that is off the grid.
 #[derive(Clone)]
 pub(super) struct OffGrid {
+    /// Row of the source tensor; in a stack of experts counted through all of them.
     pub row: u64,
     pub group: u64,
     pub misfit: Misfit,
@@ -97,19 +100,12 @@ impl Pass<'_> {
                 let mut tensor = OpenTensor { shard, info, file, hasher: Hasher::default() };
                 match planned.treatment {
                     Treatment::LeaveOut(_) => {
-                        self.stream(&mut tensor, &mut counter, |_, _| Ok(()))?;
+                        let all = 0..info.bytes();
+                        self.stream(&mut tensor, all, &mut counter, |_, _| Ok(()))?;
                     }
-                    Treatment::Pack(position) | Treatment::Copy(position) => {
-                        match self.decisions.destinations[position] {
-                            Destination::Copied(copied) => {
-                                self.stream(&mut tensor, &mut counter, |first, bytes| {
-                                    self.writer.write_copied(copied, first, bytes)
-                                })?;
-                            }
-                            Destination::Packed(module) => {
-                                reading.modules[module] =
-                                    self.pack(&mut tensor, &mut counter, module, sidecar)?;
-                            }
+                    treatment => {
+                        for position in treatment.positions() {
+                            self.take(position, &mut tensor, &mut counter, sidecar, &mut reading)?;
                         }
                     }
                 }
@@ -131,19 +127,45 @@ impl Pass<'_> {
         Ok(reading)
     }
 
+    /// Writes what a text tensor becomes, from the part of the open source tensor that holds it.
+    fn take(
+        &self,
+        position: usize,
+        tensor: &mut OpenTensor<'_>,
+        counter: &mut Counter<'_>,
+        sidecar: &mut Sidecar,
+        reading: &mut Reading,
+    ) -> Result<(), ConvertError> {
+        let text = &self.plan.text[position];
+        let elements: usize = text.shape.iter().product();
+        let row: usize = text.shape.iter().skip(1).product();
+        let begin = 2 * (text.dense_first_row() * row) as u64;
+        let part = begin..begin + 2 * elements as u64;
+        match self.decisions.destinations[position] {
+            Destination::Copied(copied) => {
+                self.stream(tensor, part, counter, |first, bytes| {
+                    self.writer.write_copied(copied, first, bytes)
+                })?;
+            }
+            Destination::Packed(module) => {
+                reading.modules[module] = self.pack(tensor, part, counter, module, sidecar)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a stack of experts some may be packed and some not: then it counts as packed.
     fn fate(&self, treatment: Treatment) -> Fate {
+        let mut destinations =
+            treatment.positions().map(|position| self.decisions.destinations[position]);
         match treatment {
             Treatment::LeaveOut(_) => Fate::LeftOut,
-            Treatment::Pack(position) | Treatment::Copy(position) => {
-                match self.decisions.destinations[position] {
-                    Destination::Packed(_) => Fate::Packed,
-                    Destination::Copied(_) => Fate::Copied,
-                }
-            }
+            _ if destinations.any(|to| matches!(to, Destination::Packed(_))) => Fate::Packed,
+            _ => Fate::Copied,
         }
     }
 
-    /// Streams a tensor through `take` and, beside it, through both hashes; what has been written
+    /// Streams bytes of a tensor through `take` and, beside it, through both hashes; what has been written
     /// meanwhile is hashed as well.
     ///
     /// Both hashes in one loop, block about with block, share the processor's units a little: at best 15 %
@@ -151,13 +173,14 @@ impl Pass<'_> {
     fn stream(
         &self,
         tensor: &mut OpenTensor<'_>,
+        part: Range<u64>,
         counter: &mut Counter<'_>,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), ConvertError> + Send,
     ) -> Result<(), ConvertError> {
         let OpenTensor { shard, info, file, hasher } = tensor;
-        let begin = shard.header.data_start() + info.begin;
+        let begin = shard.header.data_start() + info.begin + part.start;
         let source = &**self.checkpoint.source();
-        stream(source, &shard.path, begin, info.bytes(), |first, bytes| {
+        stream(source, &shard.path, begin, part.end - part.start, |first, bytes| {
             let (taken, (behind, _)) = rayon::join(
                 || take(first, bytes),
                 || {
@@ -173,21 +196,23 @@ impl Pass<'_> {
         })
     }
 
-    /// Recovers and writes a matrix. Once it is known not to fit what was decided for it, its
+    /// Recovers and writes the matrix in a part of a tensor. Once it is known not to fit what was decided for it, its
     /// groups are still judged but no longer noted; what is written of it is thrown away with the
     /// whole file.
     fn pack(
         &self,
         tensor: &mut OpenTensor<'_>,
+        part: Range<u64>,
         counter: &mut Counter<'_>,
         number: usize,
         sidecar: &mut Sidecar,
     ) -> Result<Found, ConvertError> {
         let module = &self.decisions.contents.modules[number];
         let name = &tensor.info.name;
+        let first_row = part.start / (2 * module.columns as u64);
         let mut found = Found::default();
         let mut notes = sidecar.module(number);
-        self.stream(tensor, counter, |first_byte, bytes| {
+        self.stream(tensor, part, counter, |first_byte, bytes| {
             let first = first_byte / GROUP_BYTES as u64;
             match pack_block(bytes, module.scale_dtype, self.writer, number, first) {
                 Ok(chunks) => {
@@ -199,6 +224,7 @@ impl Pass<'_> {
                 Err(BlockError::Failed(error)) => Err(error),
                 Err(BlockError::Misfit { group, misfit }) => {
                     let (row, group) = place(module, first + group as u64);
+                    let row = first_row + row;
                     let may_stay = self.allow_off_grid && matches!(misfit, Misfit::OffGrid(_));
                     if !may_stay {
                         return Err(ConvertError::Group {

@@ -1,5 +1,6 @@
 //! From what the readings found to the report.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl<'a> Outcome<'a> {
             let off_grid = self.found_first(position)?.off_grid.as_ref()?;
             Some(KeptTensor {
                 module: plan.output_module(position),
-                source_name: plan.config.layout.full_name(&plan.text[position].name),
+                source_name: plan.source_name(position),
                 row: off_grid.row,
                 group: off_grid.group,
                 misfit: off_grid.misfit.to_string(),
@@ -74,7 +75,7 @@ impl<'a> Outcome<'a> {
             let module = &self.last.0.contents.modules[number];
             Some(PackedTensor {
                 module: module.name.clone(),
-                source_name: plan.config.layout.full_name(&plan.text[position].name),
+                source_name: plan.source_name(position),
                 rows: module.rows,
                 columns: module.columns,
                 scale_dtype: module.scale_dtype.name(),
@@ -114,7 +115,18 @@ const FUSED: [&[&str]; 2] = [
 
 fn split_fusions(kept: &[String], packed: &[crate::pack::Module]) -> Vec<String> {
     let mut warnings = Vec::new();
+    let mut expert_layers = BTreeSet::new();
     for module in kept {
+        if let Some((layer, _)) = module.split_once(".experts.") {
+            let experts = format!("{layer}.experts.");
+            let split = packed.iter().any(|packed| packed.name.starts_with(&experts));
+            if split && expert_layers.insert(layer) {
+                warnings.push(format!(
+                    "`{module}` stays in bf16 while others of `{layer}.experts` are packed: vLLM \
+                     refuses such a mixture"
+                ));
+            }
+        }
         for fused in FUSED {
             let Some(layer) = fused.iter().find_map(|part| module.strip_suffix(part)) else {
                 continue;
@@ -156,7 +168,7 @@ pub(super) fn report(
                     sha256: record.sha256.clone(),
                     reason,
                 }),
-                Treatment::Pack(_) | Treatment::Copy(_) => None,
+                Treatment::Pack(_) | Treatment::PackEach { .. } | Treatment::Copy(_) => None,
             }
         });
     let copied_files = plan.companions.iter().filter(|file| file.fate == CompanionFate::Copied);

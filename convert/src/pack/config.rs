@@ -5,18 +5,22 @@ use w4pack_format::config::Config;
 use w4pack_format::names::NameLayout;
 
 /// Top-level keys of a multimodal configuration that a text model has no use for.
-const OF_TOWERS: [&str; 12] = [
+const OF_TOWERS: [&str; 16] = [
     "text_config",
     "vision_config",
     "audio_config",
     "image_token_id",
+    "image_token_index",
     "audio_token_id",
     "video_token_id",
     "boi_token_id",
+    "boi_token_index",
     "eoi_token_id",
+    "eoi_token_index",
     "boa_token_id",
     "eoa_token_id",
     "eoa_token_index",
+    "mm_tokens_per_image",
     "vision_soft_tokens_per_image",
 ];
 
@@ -35,12 +39,14 @@ const F16_MAX: f32 = 65504.0;
 pub fn packed_config(config: &Config, kept: &[String]) -> Value {
     let mut packed = match config.layout {
         NameLayout::TextOnly => config.raw.as_object().cloned().unwrap_or_default(),
-        NameLayout::Multimodal => lifted(&config.raw),
+        NameLayout::Multimodal | NameLayout::MultimodalGemma3 => lifted(&config.raw),
     };
-    packed.insert("architectures".into(), json!(["Gemma4ForCausalLM"]));
-    packed.insert("model_type".into(), json!("gemma4_text"));
+    let family = config.text.family;
+    packed.insert("architectures".into(), json!([family.causal_class()]));
+    packed.insert("model_type".into(), json!(family.text_type()));
     packed.insert("tie_word_embeddings".into(), json!(true));
-    packed.insert("quantization_config".into(), quantization_config(kept));
+    let has_router = config.text.experts.is_some();
+    packed.insert("quantization_config".into(), quantization_config(has_router, kept));
     Value::Object(packed)
 }
 
@@ -60,8 +66,11 @@ fn lifted(raw: &Value) -> Map<String, Value> {
     fields
 }
 
-fn quantization_config(kept: &[String]) -> Value {
+fn quantization_config(has_router: bool, kept: &[String]) -> Value {
     let mut ignore = vec!["re:.*lm_head$".to_string()];
+    if has_router {
+        ignore.push(r"re:.*router\.proj$".into());
+    }
     ignore.extend(kept.iter().map(|module| ignored(module)));
     json!({
         "quant_method": "compressed-tensors",

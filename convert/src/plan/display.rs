@@ -22,6 +22,7 @@ impl fmt::Display for Plan {
         self.matrices(formatter, "pack  linears", Role::Linear)?;
         self.matrices(formatter, "pack  embed_tokens", Role::EmbedTokens)?;
         self.matrices(formatter, "pack  embed_tokens_per_layer", Role::EmbedTokensPerLayer)?;
+        self.matrices(formatter, "copy  routers", Role::Router)?;
         self.matrices(formatter, "copy  norms and scalars", Role::Vector)?;
         for (reason, (count, bytes)) in self.left_out() {
             let words = reason.words();

@@ -9,9 +9,10 @@ mod head;
 pub use companions::{Companion, CompanionFate};
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use w4pack_format::checkpoint::{Checkpoint, Located};
-use w4pack_format::config::Config;
+use w4pack_format::config::{Config, Family};
 use w4pack_format::dtype::Dtype;
 use w4pack_format::group::GROUP;
 use w4pack_format::names::{NameLayout, TextTensor, is_tower, is_unused_shared_kv, text_tensors};
@@ -67,10 +68,29 @@ pub struct PlannedTensor {
 pub enum Treatment {
     /// Packed in 4 bits; the position in [`Plan::text`].
     Pack(usize),
+    /// Cut into the matrices of single experts, each packed by itself; they follow each other in
+    /// [`Plan::text`] as their rows do in the tensor.
+    PackEach {
+        /// Position of the first.
+        first: usize,
+        /// How many there are.
+        count: usize,
+    },
     /// Copied byte for byte under its text-only name; the position in [`Plan::text`].
     Copy(usize),
     /// Not in the output.
     LeaveOut(Reason),
+}
+
+impl Treatment {
+    /// Positions in [`Plan::text`] of what the tensor becomes, in the order of its bytes.
+    pub fn positions(self) -> Range<usize> {
+        match self {
+            Treatment::Pack(position) | Treatment::Copy(position) => position..position + 1,
+            Treatment::PackEach { first, count } => first..first + count,
+            Treatment::LeaveOut(_) => 0..0,
+        }
+    }
 }
 
 /// Why a tensor is not in the output.
@@ -105,7 +125,11 @@ impl Reason {
 /// `lm_head` of its own; a packed source; a model of the family that is not supported.
 pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertError> {
     let source = checkpoint.source();
-    let config = Config::load(&**source)?;
+    let mut config = Config::load(&**source)?;
+    if config.text.family == Family::Gemma3 && config.layout.is_multimodal() {
+        // The configuration does not tell which of two prefixes the names carry.
+        config.layout = NameLayout::of_names(checkpoint.names());
+    }
     if config.quantization.is_some() {
         return Err(ConvertError::AlreadyPacked { place: source.label().into() });
     }
@@ -124,8 +148,7 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
         for info in &shard.header.tensors {
             let located = Located { shard, info };
             let treatment = match demanded.get(info.name.as_str()) {
-                Some(&position) if text[position].is_matrix() => Treatment::Pack(position),
-                Some(&position) => Treatment::Copy(position),
+                Some(&treatment) => treatment,
                 None => Treatment::LeaveOut(left_out(checkpoint, &config, located)?),
             };
             tensors.push(PlannedTensor { name: info.name.clone(), bytes: info.bytes(), treatment });
@@ -154,24 +177,34 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
     })
 }
 
-/// The demanded tensors by their full source name, each checked against the file.
+/// What becomes of the demanded tensors, by their full source name; each is checked against the
+/// file.
 fn demanded(
     checkpoint: &Checkpoint,
     config: &Config,
     text: &[TextTensor],
-) -> Result<HashMap<String, usize>, ConvertError> {
-    let mut positions = HashMap::new();
+) -> Result<HashMap<String, Treatment>, ConvertError> {
+    let mut treatments = HashMap::new();
     for (position, wanted) in text.iter().enumerate() {
-        let name = config.layout.full_name(&wanted.name);
+        let name = config.layout.full_name(wanted.dense_name());
+        if let Some(Treatment::PackEach { count, .. }) = treatments.get_mut(&name) {
+            *count += 1;
+            continue;
+        }
         let Some(located) = checkpoint.tensor(&name) else {
             let place = checkpoint.source().label().into();
-            let shape = wanted.shape.clone();
+            let shape = wanted.dense_shape().to_vec();
             return Err(ConvertError::MissingTensor { place, tensor: name, shape });
         };
         check(wanted, located)?;
-        positions.insert(name, position);
+        let treatment = match (&wanted.stack, wanted.is_matrix()) {
+            (Some(_), _) => Treatment::PackEach { first: position, count: 1 },
+            (None, true) => Treatment::Pack(position),
+            (None, false) => Treatment::Copy(position),
+        };
+        treatments.insert(name, treatment);
     }
-    Ok(positions)
+    Ok(treatments)
 }
 
 fn check(wanted: &TextTensor, located: Located<'_>) -> Result<(), ConvertError> {
@@ -181,8 +214,8 @@ fn check(wanted: &TextTensor, located: Located<'_>) -> Result<(), ConvertError> 
         tensor: info.name.clone(),
         problem,
     };
-    if info.shape != wanted.shape {
-        let (found, wanted) = (&info.shape, &wanted.shape);
+    if info.shape != wanted.dense_shape() {
+        let (found, wanted) = (&info.shape, wanted.dense_shape());
         return Err(fail(format!("its shape is {found:?}, config.json demands {wanted:?}")));
     }
     if info.dtype != Dtype::BF16 {
@@ -224,6 +257,11 @@ impl Plan {
     /// The name of a text tensor in the output, which is text-only.
     pub fn output_name(&self, position: usize) -> String {
         NameLayout::TextOnly.full_name(&self.text[position].name)
+    }
+
+    /// The name of the source tensor that holds a text tensor.
+    pub fn source_name(&self, position: usize) -> String {
+        self.config.layout.full_name(self.text[position].dense_name())
     }
 
     /// The name of a text tensor's module in the output.

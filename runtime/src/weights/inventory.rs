@@ -19,6 +19,8 @@ pub(super) const LM_HEAD: &str = "lm_head";
 pub(super) enum Storage {
     /// `MODULE.weight`, bf16 (or the bare name of a vector).
     Plain,
+    /// Rows of a bf16 tensor that holds the matrices of all experts, from this one on.
+    Stacked { first_row: usize },
     /// `MODULE.weight_packed`, `.weight_scale`, `.weight_shape`.
     Packed(ScaleDtype),
 }
@@ -26,7 +28,7 @@ pub(super) enum Storage {
 /// A weight and where it lies.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// Full name of the tensor when it is plain; of the module when it is packed.
+    /// Full name of the tensor when it is plain or stacked; of the module when it is packed.
     pub name: String,
     pub shape: Vec<usize>,
     pub storage: Storage,
@@ -59,6 +61,7 @@ pub(super) fn take(checkpoint: &Checkpoint, config: &Config) -> Result<Inventory
             role: Role::Linear,
             shape: vec![config.text.vocab_size, config.text.hidden_size],
             layer: None,
+            stack: None,
         };
         if let Some(entry) = search.find(&head.name, &head)? {
             entries.insert(LM_HEAD.into(), entry);
@@ -105,12 +108,36 @@ impl Search<'_> {
                 self.refuse_other_storage(&packed, module, tensor, true)?;
                 self.packed(module, [&packed, &scale, &shape], &tensor.shape).map(Some)
             }
-            (false, false) => {
-                let packed_expected = self.covers(module, tensor);
-                self.missing.push(if packed_expected { packed } else { full.into() });
-                Ok(None)
-            }
+            (false, false) => self.stacked(packed, module, tensor),
         }
+    }
+
+    /// A matrix that is there neither plain nor packed: in a stack, or missing.
+    ///
+    /// A stack is no linear to any loader, so that targets do not speak of it.
+    fn stacked(
+        &mut self,
+        packed: String,
+        module: &str,
+        tensor: &TextTensor,
+    ) -> Result<Option<Entry>> {
+        let dense = self.config.layout.full_name(tensor.dense_name());
+        if let Some(stack) = &tensor.stack
+            && self.has(&dense)
+        {
+            self.check(&dense, Dtype::BF16, &stack.shape)?;
+            let storage = Storage::Stacked { first_row: stack.first_row };
+            return Ok(Some(Entry { name: dense, shape: tensor.shape.clone(), storage }));
+        }
+        let missing = match (self.covers(module, tensor), &tensor.stack) {
+            (true, _) => packed,
+            (false, Some(_)) => dense,
+            (false, None) => self.config.layout.full_name(&tensor.name),
+        };
+        if self.missing.last() != Some(&missing) {
+            self.missing.push(missing);
+        }
+        Ok(None)
     }
 
     fn packed(&mut self, module: &str, parts: [&str; 3], shape: &[usize]) -> Result<Entry> {
@@ -142,7 +169,7 @@ impl Search<'_> {
         tensor: &TextTensor,
         packed: bool,
     ) -> Result<()> {
-        if !tensor.is_matrix() || self.covers(module, tensor) == packed {
+        if tensor.role == Role::Vector || self.covers(module, tensor) == packed {
             return Ok(());
         }
         let problem = match (packed, &self.config.quantization) {
@@ -155,7 +182,7 @@ impl Search<'_> {
 
     fn covers(&self, module: &str, tensor: &TextTensor) -> bool {
         let class = match tensor.role {
-            Role::Linear => ModuleClass::Linear,
+            Role::Linear | Role::Router => ModuleClass::Linear,
             Role::EmbedTokens | Role::EmbedTokensPerLayer => ModuleClass::Embedding,
             Role::Vector => return false,
         };

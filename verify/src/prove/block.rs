@@ -51,15 +51,16 @@ impl Block {
         first: u64,
         count: u64,
     ) -> Result<Block> {
-        let read = |checkpoint: &Checkpoint, name: &str, group_bytes: usize| {
+        let read = |checkpoint: &Checkpoint, name: &str, first: u64, group_bytes: usize| {
             let mut buffer = vec![0; count as usize * group_bytes];
             checkpoint.read_range(name, first * group_bytes as u64, &mut buffer)?;
             Ok::<_, w4pack_format::FormatError>(buffer)
         };
         let scale_bytes = pair.scale_dtype.bytes();
-        let values = read(source, &pair.source, 2 * GROUP)?;
-        let words = read(result, &format!("{}.weight_packed", pair.module), PACKED_BYTES)?;
-        let scales = read(result, &format!("{}.weight_scale", pair.module), scale_bytes)?;
+        let in_source = pair.source_first_row * (pair.shape[1] / GROUP) as u64 + first;
+        let values = read(source, &pair.source, in_source, 2 * GROUP)?;
+        let words = read(result, &format!("{}.weight_packed", pair.module), first, PACKED_BYTES)?;
+        let scales = read(result, &format!("{}.weight_scale", pair.module), first, scale_bytes)?;
 
         let mut block = Block {
             first,
