@@ -108,31 +108,25 @@ impl Search<'_> {
                 self.refuse_other_storage(&packed, module, tensor, true)?;
                 self.packed(module, [&packed, &scale, &shape], &tensor.shape).map(Some)
             }
-            (false, false) => self.stacked(packed, module, tensor),
+            (false, false) => self.stacked(full, module, tensor),
         }
     }
 
-    /// A matrix that is there neither plain nor packed: in a stack, or missing.
+    /// A tensor that is there neither plain nor packed: in a stack, or missing.
     ///
     /// A stack is no linear to any loader, so that targets do not speak of it.
-    fn stacked(
-        &mut self,
-        packed: String,
-        module: &str,
-        tensor: &TextTensor,
-    ) -> Result<Option<Entry>> {
-        let dense = self.config.layout.full_name(tensor.dense_name());
-        if let Some(stack) = &tensor.stack
-            && self.has(&dense)
-        {
-            self.check(&dense, Dtype::BF16, &stack.shape)?;
-            let storage = Storage::Stacked { first_row: stack.first_row };
-            return Ok(Some(Entry { name: dense, shape: tensor.shape.clone(), storage }));
-        }
-        let missing = match (self.covers(module, tensor), &tensor.stack) {
-            (true, _) => packed,
-            (false, Some(_)) => dense,
-            (false, None) => self.config.layout.full_name(&tensor.name),
+    fn stacked(&mut self, full: &str, module: &str, tensor: &TextTensor) -> Result<Option<Entry>> {
+        let stack = tensor.stack.as_ref();
+        let stacked = stack.map(|stack| (self.config.layout.full_name(&stack.name), stack));
+        let missing = match stacked {
+            Some((name, stack)) if self.has(&name) => {
+                self.check(&name, Dtype::BF16, &stack.shape)?;
+                let storage = Storage::Stacked { first_row: stack.first_row };
+                return Ok(Some(Entry { name, shape: tensor.shape.clone(), storage }));
+            }
+            _ if self.covers(module, tensor) => format!("{module}.weight_packed"),
+            Some((name, _)) => name,
+            None => full.into(),
         };
         if self.missing.last() != Some(&missing) {
             self.missing.push(missing);

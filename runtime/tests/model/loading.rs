@@ -177,6 +177,7 @@ fn models_of_other_kinds_are_refused_by_the_field_that_makes_them_so() {
 
     let mut draft = random::packed(1);
     draft.config["model_type"] = "gemma3_text".into();
+    draft.config["rope_parameters"] = serde_json::Value::Null;
     refused(&draft, &["is a Gemma 3", "runs Gemma 4"]);
 }
 
