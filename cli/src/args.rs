@@ -1,5 +1,6 @@
 //! The command line as clap sees it. Everything optional ends here: commands get checked settings.
 
+pub mod engine;
 pub mod eval;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -58,8 +59,8 @@ pub struct ConvertArguments {
     #[arg(long, default_value = "f16", value_parser = ["f16", "f32", "bf16"])]
     scale_dtype: String,
     /// What becomes of the vision and audio towers.
-    #[arg(long, value_enum, default_value_t = Towers::Drop)]
-    pub towers: Towers,
+    #[arg(long, value_enum, default_value_t = TowersName::Drop)]
+    pub towers: TowersName,
     /// Keep tensors that are not on a 4-bit grid in bf16 instead of refusing.
     #[arg(long)]
     pub allow_off_grid: bool,
@@ -84,21 +85,40 @@ impl ConvertArguments {
 pub enum LayoutName {
     /// Everything in 4 bits, one shared table for embedding and head.
     Emb4,
+    /// The same with the table once more as the head: what vLLM loads.
+    Emb4Untied,
+    /// Linears in 4 bits, tables in bf16, as Google's own w4a16 release.
+    Linear,
+    /// Linears and the per-layer table in 4 bits, `embed_tokens` in bf16.
+    #[value(name = "linear-ple4")]
+    LinearPle4,
+    /// One GGUF file with Q4_0 blocks of the recovered codes: what llama.cpp loads.
+    Gguf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Towers {
+pub enum TowersName {
     /// Left out, listed and hashed; the result has text-only names.
     Drop,
+    /// Copied byte for byte; the result has Google's multimodal names and configuration.
+    Keep,
 }
 
 #[derive(Args)]
 pub struct VerifyArguments {
-    /// The packed checkpoint.
-    pub packed: String,
+    /// The packed checkpoint. With --self-test alone: a small synthetic one.
+    #[arg(required_unless_present = "self_test")]
+    pub packed: Option<String>,
     /// What it was made from. Without it nothing can be proved (exit code 2).
-    #[arg(long)]
+    #[arg(long, requires = "packed")]
     pub source: Option<String>,
+    /// Damage the checkpoint so many times, in memory, in every known way and under three
+    /// disguises, and see that each damage is found in its place.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub self_test: Option<u64>,
+    /// Seed of the self-test's places.
+    #[arg(long, requires = "self_test", default_value_t = 0)]
+    pub seed: u64,
     /// Accept another maker's steps when every value is within 1/16 step.
     #[arg(long)]
     pub allow_step_rounding: bool,
@@ -141,21 +161,8 @@ pub struct RunArguments {
     /// Seed of the sampler. Default: a new one each time, named on stderr.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// What computes.
-    #[arg(long, value_enum, default_value_t = DeviceName::Auto)]
-    pub device: DeviceName,
-    /// Longest prompt and answer together, in tokens. Default: the model's maximum.
-    #[arg(long)]
-    pub context: Option<usize>,
-    /// Prompt tokens in one pass.
-    #[arg(long, default_value_t = 256)]
-    pub chunk: usize,
-    /// Threads; default: physical cores.
-    #[arg(long)]
-    pub threads: Option<usize>,
-    /// A weight is code times step; `bf16` rounds each product as Google stored it.
-    #[arg(long, value_enum, default_value_t = WeightsName::Codes)]
-    pub weights: WeightsName,
+    #[command(flatten)]
+    pub engine: engine::EngineArguments,
     /// Write the logits of every position to a safetensors file.
     #[arg(long)]
     pub logits: Option<PathBuf>,
@@ -178,22 +185,6 @@ pub struct RunInput {
 /// An id, with or without a space beside the comma.
 fn token_id(text: &str) -> Result<u32, String> {
     text.trim().parse().map_err(|error| format!("`{text}` is no token id: {error}"))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DeviceName {
-    /// The best that is there; in this version the CPU.
-    Auto,
-    /// The CPU.
-    Cpu,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum WeightsName {
-    /// Code times step, unrounded.
-    Codes,
-    /// The product rounded once to bf16: Google's stored value.
-    Bf16,
 }
 
 #[derive(Args)]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use w4pack_format::FormatError;
 
+use crate::Layout;
 use crate::recover::Misfit;
 
 /// A conversion that did not happen; nothing was left under a final name.
@@ -18,6 +19,22 @@ pub enum ConvertError {
     AlreadyPacked {
         /// The source.
         place: String,
+    },
+    /// Towers that are to be kept are not there.
+    #[error("`{place}` has no towers to keep: {problem}")]
+    NoTowers {
+        /// The source.
+        place: String,
+        /// What was found.
+        problem: &'static str,
+    },
+    /// A model or an option that a layout cannot hold.
+    #[error("layout {layout} cannot hold this: {problem}")]
+    Layout {
+        /// The layout asked for.
+        layout: Layout,
+        /// Why not.
+        problem: String,
     },
     /// A tensor that the configuration demands is not there.
     #[error(
@@ -108,6 +125,12 @@ impl ConvertError {
             ConvertError::Format(error) => error.hint(),
             ConvertError::Group { misfit: Misfit::OffGrid(_), tensor, .. } => {
                 Some(format!("is this a QAT release? --allow-off-grid keeps `{tensor}` in bf16"))
+            }
+            ConvertError::Layout { .. } => {
+                Some("the other layouts hold every Gemma 4 that w4pack converts".into())
+            }
+            ConvertError::NoTowers { .. } => {
+                Some("leave out --towers keep: the result is the text model either way".into())
             }
             ConvertError::Output { .. } => Some("give another folder with --out".into()),
             _ => None,

@@ -7,6 +7,7 @@
 
 mod convert;
 mod error;
+mod llama_cpp;
 mod options;
 mod pack;
 mod plan;
@@ -16,9 +17,11 @@ mod report;
 
 pub use convert::convert;
 pub use error::ConvertError;
-pub use options::{Layout, Options};
+pub use llama_cpp::GGUF_FILE;
+pub use options::{Layout, Options, Towers};
 pub use plan::{
-    Companion, CompanionFate, Plan, PlannedShard, PlannedTensor, Reason, Treatment, plan,
+    Companion, CompanionFate, Plan, PlannedShard, PlannedTensor, Reason, TowerTensor, Treatment,
+    plan,
 };
 pub use progress::{Progress, Silent, Stage};
 pub use report::{FellBack, KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally};

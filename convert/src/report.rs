@@ -32,7 +32,8 @@ pub struct Report {
     pub total: Tally,
     /// The packed tensors in the order of the data's way through the model.
     pub packed: Vec<PackedTensor>,
-    /// Tensors that stayed in bf16 because a group is off the grid.
+    /// Tensors that stayed in bf16 because a group is off the grid, or, in a GGUF file, has a step
+    /// beyond f16.
     pub off_grid: Vec<KeptTensor>,
     /// Output names of the tensors copied byte for byte (norms, scalars, off-grid tensors).
     pub copied_tensors: Vec<String>,

@@ -1,5 +1,6 @@
 //! What can be wrong with a checkpoint, each fault under its own name.
 
+use crate::gguf::GgufFault;
 use std::io;
 
 /// Result of this crate.
@@ -37,6 +38,14 @@ pub enum FormatError {
         file: String,
         /// What is wrong with it.
         fault: HeaderFault,
+    },
+    /// A GGUF file that cannot be trusted.
+    #[error("`{file}` is not a sound GGUF file: {fault}")]
+    Gguf {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        fault: GgufFault,
     },
     /// `model.safetensors.index.json` does not fit the files beside it.
     #[error("`{file}` does not describe this checkpoint: {problem}")]
@@ -109,7 +118,11 @@ impl FormatError {
             FormatError::Shrunk { .. } => {
                 Some("compare the file's size with the publisher's and download it again".into())
             }
-            FormatError::Header { fault: HeaderFault::Truncated { .. }, .. } => {
+            FormatError::Header { fault: HeaderFault::Truncated { .. }, .. }
+            | FormatError::Gguf {
+                fault: GgufFault::Truncated { .. } | GgufFault::Ends { .. },
+                ..
+            } => {
                 Some("the download is incomplete; fetch the file again".into())
             }
             FormatError::NoCheckpoint { .. } => Some(

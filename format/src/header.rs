@@ -261,7 +261,7 @@ fn numbers(value: &Value) -> Option<Vec<u64>> {
 }
 
 /// Control characters, and those that turn the direction of text around.
-fn is_invisible(c: char) -> bool {
+pub(crate) fn is_invisible(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

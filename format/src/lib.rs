@@ -2,8 +2,9 @@
 //!
 //! Read in this order: [`header`] (one safetensors file), [`source`] (where bytes come from),
 //! [`checkpoint`] (one or many files seen as one set of tensors), [`config`] and [`names`] (what a
-//! Gemma 4 must hold), [`group`], [`scale`] and [`quantization`] (what packing means), and last
-//! [`manifest`] and [`exact`] (what w4pack adds to a checkpoint).
+//! Gemma 4 must hold), [`group`], [`scale`] and [`quantization`] (what packing means), [`gguf`]
+//! (the same model in llama.cpp's format), and last [`manifest`] and [`exact`] (what w4pack adds to
+//! a checkpoint).
 //!
 //! Nothing here decides anything: no policy, no threads, no output.
 
@@ -13,6 +14,7 @@ pub mod digest;
 pub mod dtype;
 mod error;
 pub mod exact;
+pub mod gguf;
 pub mod group;
 pub mod header;
 pub mod json;

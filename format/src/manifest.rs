@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const MANIFEST_FILE: &str = "w4pack/manifest.json";
 
 /// The value of [`Manifest::schema`] that this version writes and reads.
-pub const SCHEMA: &str = "w4pack-manifest/1";
+pub const SCHEMA: &str = "w4pack-manifest/2";
 
 /// The whole manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,8 +92,13 @@ pub struct TensorRecord {
     pub file: String,
     /// Size.
     pub bytes: u64,
-    /// SHA-256 of its bytes.
-    pub sha256: String,
+    /// BLAKE3 (256 bits) of its bytes in lower-case hexadecimal. Every source byte is under its file's
+    /// SHA-256 already; a second hash for each tensor must cost little.
+    pub blake3: String,
+    /// SHA-256 of its bytes, where they were copied or left out: what reports list can be checked with
+    /// tools that everybody has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
     /// What became of it.
     pub fate: Fate,
 }

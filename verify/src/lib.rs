@@ -6,8 +6,9 @@
 //! is used: a check that repeats the maker's computation proves nothing.
 //!
 //! Read in this order: [`arithmetic`]; `with_source` (the proof from beginning to end); `pair`
-//! (which tensor stands for which); `prove` (groups in blocks); `sidecar`; `config`; `headers`;
-//! `companions`; `manifest`; `alone` (a result without its source); [`report`].
+//! (which tensor stands for which); `pass` (every byte read once, by whom); `prove` (groups in
+//! blocks); `sidecar`; `config`; `headers`; `companions`; `manifest`; `alone` (a result without its
+//! source); [`report`].
 
 mod alone;
 pub mod arithmetic;
@@ -18,10 +19,12 @@ mod headers;
 mod ledger;
 mod manifest;
 mod pair;
+mod pass;
 mod progress;
 pub mod prove;
 mod ranges;
 pub mod report;
+pub mod self_test;
 mod sidecar;
 mod spelling;
 mod with_source;
@@ -41,7 +44,7 @@ use report::{Fault, Verdict, class_of};
 pub struct Options {
     /// Exit code 0 for another maker's steps when every value is within 1/16 step.
     pub allow_step_rounding: bool,
-    /// Threads; 0: as many as there are cores.
+    /// Threads that judge groups; 0: as many as there are cores. Reading and hashing have their own.
     pub threads: usize,
 }
 
@@ -57,14 +60,9 @@ pub fn verify(
     progress: &dyn Progress,
 ) -> Report {
     let begin = Instant::now();
-    let run = || match &source {
-        Some(source) => with_source::verify(&packed, source, progress),
+    let outcome = match &source {
+        Some(source) => with_source::verify(&packed, source, options.threads, progress),
         None => alone::verify(&packed, progress),
-    };
-    let outcome = match rayon::ThreadPoolBuilder::new().num_threads(options.threads).build() {
-        Ok(pool) => pool.install(run),
-        // No threads to be had: the calling thread does all the work.
-        Err(_) => run(),
     };
     let mut report = outcome.unwrap_or_else(|error| unreadable(&error));
     report.allow_step_rounding = options.allow_step_rounding;
@@ -78,6 +76,7 @@ fn unreadable(error: &FormatError) -> Report {
         FormatError::Io { path, .. } => path,
         FormatError::Shrunk { file, .. }
         | FormatError::Header { file, .. }
+        | FormatError::Gguf { file, .. }
         | FormatError::Index { file, .. }
         | FormatError::Field { file, .. }
         | FormatError::Json { file, .. }

@@ -1,6 +1,6 @@
 //! The arguments of `w4pack eval`.
 
-use super::WeightsName;
+use super::engine::EngineArguments;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -92,7 +92,7 @@ pub struct AskingArguments {
     #[arg(long)]
     pub model: Option<String>,
     /// Ask an OpenAI-compatible server: `http://127.0.0.1:8080/v1`.
-    #[arg(long, requires = "model", conflicts_with_all = ["weights", "context", "chunk", "threads"])]
+    #[arg(long, requires = "model", conflicts_with = "EngineArguments")]
     pub url: Option<String>,
     /// The server's key.
     #[arg(long, requires = "url")]
@@ -133,18 +133,8 @@ pub struct AskingArguments {
     /// Thinking on or off. Default: as the model's template has it.
     #[arg(long, value_enum)]
     pub thinking: Option<Switch>,
-    /// Longest prompt and answer together, in tokens. Default: the model's maximum.
-    #[arg(long)]
-    pub context: Option<usize>,
-    /// Prompt tokens in one pass.
-    #[arg(long, default_value_t = 256)]
-    pub chunk: usize,
-    /// Threads; default: physical cores.
-    #[arg(long)]
-    pub threads: Option<usize>,
-    /// A weight is code times step; `bf16` rounds each product as Google stored it.
-    #[arg(long, value_enum, default_value_t = WeightsName::Codes)]
-    pub weights: WeightsName,
+    #[command(flatten)]
+    pub engine: EngineArguments,
     /// Print the summary as one JSON object.
     #[arg(long)]
     pub json: bool,

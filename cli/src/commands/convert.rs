@@ -1,21 +1,30 @@
 //! `w4pack convert`: Google's bf16 in, packed words out.
 
 use super::threads;
-use crate::args::{ConvertArguments, LayoutName, Towers};
+use crate::args::{ConvertArguments, LayoutName, TowersName};
 use crate::message::{Usage, warn};
 use crate::progress::Bytes;
 use crate::{home, locate, output};
 use anyhow::{Context, Result};
 use std::process::ExitCode;
-use w4pack_convert::{Layout, Options, Progress, Report, Stage, convert, plan};
+use w4pack_convert::{Layout, Options, Progress, Report, Stage, Towers, convert, plan};
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::source::Source;
 
 pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
     let source = locate::source(&arguments.source, arguments.revision.as_deref())?;
-    let (LayoutName::Emb4, Towers::Drop) = (arguments.layout, arguments.towers);
     let options = Options {
-        layout: Layout::Emb4,
+        layout: match arguments.layout {
+            LayoutName::Emb4 => Layout::Emb4,
+            LayoutName::Emb4Untied => Layout::Emb4Untied,
+            LayoutName::Linear => Layout::Linear,
+            LayoutName::LinearPle4 => Layout::LinearPle4,
+            LayoutName::Gguf => Layout::Gguf,
+        },
+        towers: match arguments.towers {
+            TowersName::Drop => Towers::Drop,
+            TowersName::Keep => Towers::Keep,
+        },
         scale_dtype: arguments.scale_dtype(),
         allow_off_grid: arguments.allow_off_grid,
         threads: threads(arguments.threads)?,
@@ -86,10 +95,13 @@ pub fn summary(report: &Report) -> String {
     );
     let elements = total.groups * 32;
     text += &format!(
-        "  {} of {elements} values differ from the source with {} steps; `w4pack/exact.safetensors` \
-         ({} bytes) gives them back\n",
-        total.values_differing, report.scale_dtype, report.sidecar_bytes
+        "  {} of {elements} values, in {} groups, differ from the source with {} steps",
+        total.values_differing, total.inexact_groups, report.scale_dtype
     );
+    text += &match report.sidecar_bytes {
+        0 => "\n".into(),
+        bytes => format!("; `w4pack/exact.safetensors` ({bytes} bytes) gives them back\n"),
+    };
     let in_f32: Vec<_> = report.packed.iter().filter(|tensor| tensor.fell_back.is_some()).collect();
     if let Some(first) = in_f32.first() {
         text += &format!(

@@ -1,7 +1,8 @@
 //! `w4pack eval`: questions to a local model or a server, and two results compared.
 
-use super::run::{Text, load_model};
-use crate::args::WeightsName;
+use super::engine;
+use super::run::Text;
+use crate::args::engine::WeightsName;
 use crate::args::eval::{
     AskingArguments, BfclArguments, CompareArguments, EvalArguments, EvalCommand, Gsm8kArguments,
     RecallArguments, Switch, WordingName,
@@ -24,7 +25,7 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
 use w4pack_format::digest::sha256;
 use w4pack_format::manifest::MANIFEST_FILE;
-use w4pack_runtime::{Engine, EngineOptions, GenerationDefaults, Sampling};
+use w4pack_runtime::{GenerationDefaults, Sampling};
 
 /// Wait before a failed request is repeated for the first time.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -211,15 +212,12 @@ impl Manner<'_> {
             Some(_) => Some(sha256(&source.read_file(MANIFEST_FILE)?)),
             None => None,
         };
-        let weights = match asking.weights {
+        let weights = match asking.engine.weights {
             WeightsName::Codes => "codes",
             WeightsName::Bf16 => "bf16",
         };
         let identity = json!({"model": name, "manifest_sha256": manifest, "weights": weights});
-        let model = load_model(&checkpoint, asking.weights, self.quiet)?;
-        let options =
-            EngineOptions { context: asking.context, chunk: asking.chunk, threads: asking.threads };
-        let engine = Engine::new(model, options)?;
+        let engine = engine::open(&checkpoint, &asking.engine, self.quiet)?;
         if !self.quiet {
             eprintln!("model: {name}, {}", engine.device());
         }

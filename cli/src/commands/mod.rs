@@ -2,6 +2,7 @@
 
 pub mod convert;
 pub mod demo;
+pub mod engine;
 pub mod eval;
 pub mod fixture;
 pub mod run;

@@ -1,9 +1,8 @@
 //! `w4pack run`: a prompt in, an answer out.
 
-use super::check_threads;
-use crate::args::{DeviceName, RunArguments, WeightsName};
+use super::engine;
+use crate::args::RunArguments;
 use crate::message::{Usage, warn};
-use crate::progress::Bytes;
 use crate::{home, locate, output};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -17,8 +16,7 @@ use w4pack_format::config::Config;
 use w4pack_format::source::Source;
 use w4pack_runtime::chat::{ChatTemplate, RenderRequest, SpecialTokens, StreamDecoder, Tokenizer};
 use w4pack_runtime::{
-    Engine, EngineOptions, Generation, GenerationDefaults, LoadOptions, Model, Request, Sampling,
-    WeightValues, logits_file::write_logits,
+    Engine, Generation, GenerationDefaults, Request, Sampling, logits_file::write_logits,
 };
 
 /// Longest answer when nobody says otherwise and the context has room.
@@ -48,20 +46,13 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
     }
 
     // The tokenizer takes a second of its own: read it beside the weights.
-    let (model, text) = std::thread::scope(|scope| {
+    let (mut engine, text) = std::thread::scope(|scope| {
         let text = scope.spawn(|| Text::load(&*source, &config));
-        let model = load_model(&checkpoint, arguments.weights, quiet);
+        let engine = engine::open(&checkpoint, &arguments.engine, quiet);
         let text = text.join().map_err(|_| anyhow::anyhow!("the tokenizer's thread panicked"));
-        model.and_then(|model| Ok((model, text??)))
+        engine.and_then(|engine| Ok((engine, text??)))
     })?;
     let prompt = text.prompt(arguments, &name)?;
-    let options = EngineOptions {
-        context: arguments.context,
-        chunk: arguments.chunk,
-        threads: arguments.threads.map(check_threads).transpose()?,
-    };
-    let (DeviceName::Auto | DeviceName::Cpu) = arguments.device;
-    let mut engine = Engine::new(model, options)?;
     for note in &engine.model().notes {
         warn(&format!("`{name}`: {note}"));
     }
@@ -94,18 +85,6 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
         summary(&generation);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-pub fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
-    let weights = match weights {
-        WeightsName::Codes => WeightValues::Codes,
-        WeightsName::Bf16 => WeightValues::Bf16,
-    };
-    let bar = Bytes::new("loading", quiet);
-    let options = LoadOptions { weights };
-    let model = Model::load(checkpoint, &options, &mut |seen| bar.set(seen.bytes, seen.total));
-    bar.finish();
-    Ok(model?)
 }
 
 /// A file of logits takes the place of what has its name: that must be a plain file, and none of

@@ -8,40 +8,41 @@ use half::bf16;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const TOKENS: &str = "2,120,130,140,150,160,170,180,190,200,210,220,230,240,250,260";
 
-/// Loads a folder with the released libraries; the file holds `logits` and every parameter.
-fn official_load(folder: &Path, dtype: &str, out: &Path) -> Option<serde_json::Value> {
-    let Some(python) = std::env::var_os("W4PACK_PYTHON") else {
-        eprintln!("skipped: W4PACK_PYTHON is not set, the released loaders are not tried");
-        return None;
-    };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../oracle/official_load.py");
-    let output = Command::new(python)
-        .arg(script)
-        .arg(folder)
-        .args(["--dtype", dtype, "--tokens", TOKENS, "--out"])
-        .arg(out)
-        .env("HF_HUB_OFFLINE", "1")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    let text = String::from_utf8(output.stdout).unwrap();
-    Some(serde_json::from_str(text.lines().last().unwrap()).unwrap())
-}
+/// Layout, towers and scales of every form; the last is the one written without `dequantize`.
+const FORMS: [[&str; 3]; 9] = [
+    ["emb4", "drop", "f32"],
+    ["emb4", "keep", "f32"],
+    ["emb4-untied", "drop", "f32"],
+    ["emb4-untied", "keep", "f32"],
+    ["linear", "drop", "f32"],
+    ["linear", "keep", "f32"],
+    ["linear-ple4", "drop", "f32"],
+    ["linear-ple4", "keep", "f32"],
+    ["linear", "drop", "bf16"],
+];
 
-/// Conversions with f32 steps: of our own fixtures, and of the reference sets where they are at
-/// hand.
+/// Conversions of our own fixture in every form, of the other releases' fixtures and of the
+/// reference sets in the default layout.
 fn conversions(folder: &Path, shapes: &[&str]) -> Vec<PathBuf> {
-    let mut sources: Vec<PathBuf> = shapes.iter().map(|shape| fixture(shape, folder)).collect();
-    sources.extend(conformance("conformance/tiny-c/google"));
-    sources.extend(conformance("conformance/tiny-a/text"));
-    let numbered = sources.iter().enumerate();
-    numbered
-        .map(|(number, source)| packed(source, &folder.join(format!("packed-{number}"))))
-        .collect()
+    let tiny = fixture("tiny", folder);
+    let mut wanted: Vec<(PathBuf, [&str; 3])> =
+        FORMS.into_iter().map(|form| (tiny.clone(), form)).collect();
+    wanted.extend(shapes.iter().map(|shape| (fixture(shape, folder), FORMS[0])));
+    for set in ["conformance/tiny-c/google", "conformance/tiny-a/text"] {
+        wanted.extend(conformance(set).map(|source| (source, FORMS[0])));
+    }
+    let mut outputs = Vec::new();
+    for (number, (source, [layout, towers, scales])) in wanted.into_iter().enumerate() {
+        let out = folder.join(format!("{number}-{layout}-{towers}-{scales}"));
+        let form = ["--layout", layout, "--towers", towers, "--scale-dtype", scales, "--quiet"];
+        succeed(&[&["convert", text(&source), "--out", text(&out)][..], &form].concat());
+        succeed(&["verify", text(&out), "--source", text(&source), "--quiet"]);
+        outputs.push(out);
+    }
+    outputs
 }
 
 fn fixture(shape: &str, folder: &Path) -> PathBuf {
@@ -50,25 +51,13 @@ fn fixture(shape: &str, folder: &Path) -> PathBuf {
     out
 }
 
-fn packed(source: &Path, out: &Path) -> PathBuf {
-    succeed(&["convert", text(source), "--out", text(out), "--scale-dtype", "f32", "--quiet"]);
-    out.into()
-}
-
-fn complete() -> serde_json::Value {
-    json!({"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []})
-}
-
 /// The fixtures have the names and shapes of the classes that they imitate, towers included.
 #[test]
 fn transformers_takes_every_key_of_every_fixture() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("official.safetensors");
-    for shape in ["tiny", "tiny-e4b", "tiny-12b", "tiny-31b", "tiny-26b-a4b", "tiny-gemma3"] {
-        let source = fixture(shape, folder.path());
-        let Some(keys) = official_load(&source, "bfloat16", &file) else { return };
-        assert_eq!(keys, complete(), "{shape}");
-    }
+    let shapes = ["tiny", "tiny-e4b", "tiny-12b", "tiny-31b", "tiny-26b-a4b", "tiny-gemma3"];
+    let sources = shapes.map(|shape| fixture(shape, folder.path()));
+    official_load(&sources, "bfloat16", &folder.path().join("official"));
 }
 
 /// transformers 5.24 has no rule that stacks packed experts of a Gemma 4: it leaves its own stacks
@@ -76,15 +65,16 @@ fn transformers_takes_every_key_of_every_fixture() {
 #[test]
 fn transformers_does_not_take_packed_experts() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("official.safetensors");
-    let source = fixture("tiny-26b-a4b", folder.path());
-    let packed = packed(&source, &folder.path().join("packed"));
-    let Some(keys) = official_load(&packed, "float32", &file) else { return };
+    let (source, out) = (fixture("tiny-26b-a4b", folder.path()), folder.path().join("packed"));
+    succeed(&["convert", text(&source), "--out", text(&out), "--quiet"]);
+    let official = folder.path().join("official");
+    let arguments = [text(&out), "--dtype", "float32", "--tokens", "2,5", "--out", text(&official)];
+    let Some(said) = python("official_load.py", &arguments) else { return };
+    let keys = said.lines().find(|line| line.starts_with('{')).unwrap();
+    let keys: serde_json::Value = serde_json::from_str(keys).unwrap();
+    let stack = |layer: usize, part: &str| format!("model.layers.{layer}.experts.{part}");
     let stacks: Vec<String> = (0..6)
-        .flat_map(|layer| {
-            let stack = move |part| format!("model.layers.{layer}.experts.{part}");
-            ["down_proj", "gate_up_proj"].map(stack)
-        })
+        .flat_map(|layer| ["down_proj", "gate_up_proj"].map(|part| stack(layer, part)))
         .collect();
     assert_eq!(keys["missing_keys"], json!(stacks));
     let unexpected = keys["unexpected_keys"].as_array().unwrap();
@@ -92,28 +82,34 @@ fn transformers_does_not_take_packed_experts() {
     assert!(!unexpected.is_empty());
 }
 
+/// Loads folders with the released libraries. The file of each holds `logits` and every parameter;
+/// no key was missing, unexpected or of another shape.
+fn official_load(folders: &[PathBuf], dtype: &str, out: &Path) -> Option<Vec<PathBuf>> {
+    let mut arguments: Vec<&str> = folders.iter().map(|folder| text(folder)).collect();
+    arguments.extend(["--dtype", dtype, "--tokens", TOKENS, "--out", text(out)]);
+    let said = python("official_load.py", &arguments)?;
+    let none = json!({"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []});
+    let keys: Vec<&str> = said.lines().filter(|line| line.starts_with('{')).collect();
+    assert_eq!(keys.len(), folders.len(), "{said}");
+    for (folder, keys) in folders.iter().zip(keys) {
+        let keys: serde_json::Value = serde_json::from_str(keys).unwrap();
+        assert_eq!(keys, none, "{}", folder.display());
+    }
+    Some((0..folders.len()).map(|number| out.join(format!("{number}.safetensors"))).collect())
+}
+
 #[test]
 fn field_case_08_released_loaders_take_every_key_and_give_our_logits() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("official.safetensors");
     let ours = folder.path().join("ours.safetensors");
-    for packed in conversions(folder.path(), &["tiny", "tiny-e4b", "tiny-12b", "tiny-31b"]) {
-        let Some(keys) = official_load(&packed, "float32", &file) else { return };
-        assert_eq!(keys, complete());
-        succeed(&[
-            "run",
-            "--model",
-            text(&packed),
-            "--tokens",
-            TOKENS,
-            "--max-tokens",
-            "1",
-            "--temperature",
-            "0",
-            "--logits",
-            text(&ours),
-            "--json",
-        ]);
+    let folders = conversions(folder.path(), &["tiny-e4b", "tiny-12b", "tiny-31b"]);
+    let Some(files) = official_load(&folders, "float32", &folder.path().join("official")) else {
+        return;
+    };
+    for (packed, file) in folders.iter().zip(files) {
+        let run = ["run", "--model", text(packed), "--tokens", TOKENS, "--max-tokens", "1"];
+        let flags = ["--temperature", "0", "--logits", text(&ours), "--json"];
+        succeed(&[&run[..], &flags].concat());
         let far = distance(&floats(&ours, "logits"), &floats(&file, "logits"));
         assert!(far <= 1e-3, "{}: {far}", packed.display());
     }
@@ -122,16 +118,22 @@ fn field_case_08_released_loaders_take_every_key_and_give_our_logits() {
 #[test]
 fn field_case_06_and_08_a_bf16_load_gives_googles_values_and_one_table() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("official.safetensors");
-    for packed in conversions(folder.path(), &["tiny", "tiny-31b", "tiny-gemma3"]) {
-        let Some(keys) = official_load(&packed, "bfloat16", &file) else { return };
-        assert_eq!(keys, complete());
-        let (official, ours) = (std::fs::read(&file).unwrap(), read_packed(&packed));
+    let folders = conversions(folder.path(), &["tiny-31b", "tiny-gemma3"]);
+    let Some(files) = official_load(&folders, "bfloat16", &folder.path().join("official")) else {
+        return;
+    };
+    for (packed, file) in folders.iter().zip(files) {
+        let (official, ours) = (
+            std::fs::read(&file).unwrap(),
+            std::fs::read(packed.join("model.safetensors")).unwrap(),
+        );
         let (official, ours) = (
             SafeTensors::deserialize(&official).unwrap(),
             SafeTensors::deserialize(&ours).unwrap(),
         );
-        assert!(official.tensor("lm_head.weight").is_err(), "the head is the table itself");
+        // A tied head is the table itself; one of its own is packed like any other module.
+        let untied = text(packed).contains("untied");
+        assert_eq!(official.tensor("lm_head.weight").is_ok(), untied, "{}", packed.display());
         let mut compared = 0;
         for name in ours.names() {
             let Some(module) = name.strip_suffix(".weight_packed") else { continue };
@@ -139,11 +141,14 @@ fn field_case_06_and_08_a_bf16_load_gives_googles_values_and_one_table() {
             assert_eq!(loaded.dtype(), Dtype::BF16);
             let words = ours.tensor(name).unwrap();
             let scales = ours.tensor(&format!("{module}.weight_scale")).unwrap();
-            assert_eq!(scales.dtype(), Dtype::F32);
+            let (scales, steps) = (scales.data(), scales.dtype());
             for (element, bytes) in loaded.data().chunks_exact(2).enumerate() {
                 let nibble = words.data()[element / 2] >> (4 * (element % 2)) & 15;
-                let first = element / 32 * 4;
-                let step = f32::from_le_bytes(scales.data()[first..first + 4].try_into().unwrap());
+                let group = element / 32;
+                let step = match steps {
+                    Dtype::F32 => f32::from_le_bytes(scales[4 * group..][..4].try_into().unwrap()),
+                    _ => bf16::from_le_bytes(scales[2 * group..][..2].try_into().unwrap()).to_f32(),
+                };
                 // Exact in f64: 4 bits times 24; then one rounding.
                 let value = bf16::from_f64((f64::from(nibble) - 8.0) * f64::from(step));
                 let found = bf16::from_le_bytes(bytes.try_into().unwrap());
@@ -153,8 +158,4 @@ fn field_case_06_and_08_a_bf16_load_gives_googles_values_and_one_table() {
         }
         assert!(compared > 100_000);
     }
-}
-
-fn read_packed(folder: &Path) -> Vec<u8> {
-    std::fs::read(folder.join("model.safetensors")).unwrap()
 }

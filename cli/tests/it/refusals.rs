@@ -143,6 +143,36 @@ fn ids_and_settings_out_of_range_are_named() {
 }
 
 #[test]
+fn flags_that_the_cpu_does_not_honour_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, out) = pair(folder.path());
+    let ask = ["run", "--model", text(&out), "--tokens", "2,120", "--max-tokens", "2"];
+    let honoured = "--device cpu --ple host --kv f32 --prefill auto --speculate off --threads 1";
+    let words = |flags: &'static str| flags.split(' ').collect::<Vec<_>>();
+    succeed(&[&ask[..], &words(honoured)].concat());
+    let refused = [
+        "--gpu-memory 2560",
+        "--ple gpu",
+        "--ple disk",
+        "--kv f16",
+        "--kv bf16",
+        "--kv q8",
+        "--prefill mma",
+        "--prefill ffma",
+        "--speculate ngram",
+        "--fast",
+    ];
+    for flags in refused {
+        let talk = refuse(2, &[&ask[..], &["--device", "cpu"], &words(flags)].concat());
+        assert!(talk.contains(&format!("`{flags}`")) && talk.contains("hint:"), "{talk}");
+    }
+    for device in ["gpu", "cuda:", "cuda:x", "cuda1"] {
+        let talk = refuse(2, &[&ask[..], &["--device", device]].concat());
+        assert!(talk.contains("`cuda:N`"), "{talk}");
+    }
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_panic() {
     let folder = tempfile::tempdir().unwrap();
     let (source, out) = pair(folder.path());

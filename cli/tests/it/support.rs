@@ -74,3 +74,21 @@ pub fn comma_separated(ids: &Value) -> String {
     let ids = ids.as_array().unwrap().iter().map(|id| id.to_string());
     ids.collect::<Vec<_>>().join(",")
 }
+
+/// Runs a script of oracle/ with the Python of `W4PACK_PYTHON` and returns its stdout; `None`, with
+/// a line that says so, where there is none.
+pub fn python(script: &str, arguments: &[&str]) -> Option<String> {
+    let Some(python) = std::env::var_os("W4PACK_PYTHON") else {
+        eprintln!("skipped: W4PACK_PYTHON is not set, {script} is not run");
+        return None;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../oracle").join(script);
+    let output = std::process::Command::new(python)
+        .arg(script)
+        .args(arguments)
+        .env("HF_HUB_OFFLINE", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    Some(String::from_utf8(output.stdout).unwrap())
+}

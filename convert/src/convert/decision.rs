@@ -7,13 +7,14 @@
 //! final. Nothing is kept in memory or spooled, and recovery stays one function.
 
 use w4pack_format::dtype::Dtype;
+use w4pack_format::names::Role;
 use w4pack_format::scale::ScaleDtype;
 
 use super::pass::Found;
 use crate::pack::{Contents, CopiedTensor, Module};
 use crate::plan::Plan;
 
-/// Where a text tensor goes.
+/// Where a tensor goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination {
     /// Position in [`Contents::modules`].
@@ -27,9 +28,16 @@ pub(super) struct Decisions {
     pub contents: Contents,
     /// By position in [`Plan::text`].
     pub destinations: Vec<Destination>,
+    /// Where the kept towers begin in [`Contents::copied`].
+    towers: usize,
 }
 
 impl Decisions {
+    /// Where a tensor of the vision and audio side goes, by its position in [`Plan::towers`].
+    pub(super) fn tower(&self, tower: usize) -> Destination {
+        Destination::Copied(self.towers + tower)
+    }
+
     /// Everything packed with the dtype asked for.
     pub(super) fn first(plan: &Plan) -> Self {
         Self::with(plan, |_| Some(plan.scale_dtype))
@@ -40,7 +48,8 @@ impl Decisions {
         Self::with(plan, |position| match self.destinations[position] {
             Destination::Packed(module) if found[module].off_grid.is_some() => None,
             Destination::Packed(module) if found[module].fell_back.is_some() => {
-                Some(ScaleDtype::F32)
+                // Q4_0 blocks know no wider step.
+                plan.gguf.is_none().then_some(ScaleDtype::F32)
             }
             _ => Some(plan.scale_dtype),
         })
@@ -48,13 +57,18 @@ impl Decisions {
 
     /// `scales` says for a matrix which dtype its steps get; `None` keeps it in bf16.
     fn with(plan: &Plan, scales: impl Fn(usize) -> Option<ScaleDtype>) -> Self {
-        let mut contents = Contents::default();
+        let mut contents = Contents { gguf: plan.gguf.clone(), ..Contents::default() };
         let mut destinations = Vec::with_capacity(plan.text.len());
         for (position, tensor) in plan.text.iter().enumerate() {
-            let scale_dtype = if tensor.is_matrix() { scales(position) } else { None };
+            let packs = plan.layout.packs(tensor.role);
+            let scale_dtype = if packs { scales(position) } else { None };
             match (scale_dtype, &tensor.shape[..]) {
                 (Some(scale_dtype), &[rows, columns]) => {
-                    destinations.push(Destination::Packed(contents.modules.len()));
+                    let module = contents.modules.len();
+                    destinations.push(Destination::Packed(module));
+                    if tensor.role == Role::EmbedTokens && plan.layout.has_own_head() {
+                        contents.head = Some(module);
+                    }
                     let name = plan.output_module(position);
                     contents.modules.push(Module { name, rows, columns, scale_dtype });
                 }
@@ -66,6 +80,12 @@ impl Decisions {
                 }
             }
         }
-        Decisions { contents, destinations }
+        let towers = contents.copied.len();
+        contents.copied.extend(plan.towers.iter().map(|tower| CopiedTensor {
+            name: tower.name.clone(),
+            dtype: tower.dtype,
+            shape: tower.shape.clone(),
+        }));
+        Decisions { contents, destinations, towers }
     }
 }

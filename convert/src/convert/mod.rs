@@ -15,7 +15,7 @@ use w4pack_format::digest::{Hasher, sha256};
 use w4pack_format::manifest::{FileRecord, HeaderRecord, SourceRecord};
 use w4pack_format::source::Source;
 
-use crate::pack::{Finish, PackWriter, Sidecar, check_output, packed_config};
+use crate::pack::{Finish, PackWriter, Sidecar, check_output};
 use crate::plan::{CompanionFate, Plan, plan};
 use crate::progress::{Progress, Stage};
 use crate::report::Report;
@@ -125,8 +125,9 @@ impl Conversion<'_> {
             headers: headers.collect(),
             tensors: outcome.reading().tensors.clone(),
         };
+        let config = outcome.config(self.plan);
         let finish = Finish {
-            config: &packed_config(&self.plan.config, &outcome.kept_modules(self.plan)),
+            config: config.as_ref(),
             source: record,
             options: self.options.recorded(),
             created: jiff::Timestamp::now().to_string(),

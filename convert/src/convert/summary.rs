@@ -8,7 +8,7 @@ use w4pack_format::scale::ScaleDtype;
 
 use super::decision::{Decisions, Destination};
 use super::pass::{Found, Reading};
-use crate::pack::{Written, fits_f16_when_unpacked};
+use crate::pack::{Packing, Written, fits_f16_when_unpacked, packed_config};
 use crate::plan::{CompanionFate, Plan, Treatment};
 use crate::report::{KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally};
 
@@ -49,20 +49,40 @@ impl<'a> Outcome<'a> {
     }
 
     /// Output names of the modules that stay in bf16.
-    pub(super) fn kept_modules(&self, plan: &Plan) -> Vec<String> {
+    fn kept_modules(&self, plan: &Plan) -> Vec<String> {
         self.kept(plan).into_iter().map(|kept| kept.module).collect()
+    }
+
+    /// config.json of the output; a GGUF file has none.
+    pub(super) fn config(&self, plan: &Plan) -> Option<serde_json::Value> {
+        if plan.gguf.is_some() {
+            return None;
+        }
+        let contents = &self.last.0.contents;
+        let is_bf16 = |module: &crate::pack::Module| module.scale_dtype == ScaleDtype::BF16;
+        let packing = Packing {
+            layout: plan.layout,
+            names: plan.names,
+            kept: &self.kept_modules(plan),
+            own_head: contents.head.is_some(),
+            all_scales_bf16: contents.modules.iter().all(is_bf16),
+        };
+        Some(packed_config(&plan.config, &packing))
     }
 
     fn kept(&self, plan: &Plan) -> Vec<KeptTensor> {
         let of_position = |position| {
-            let off_grid = self.found_first(position)?.off_grid.as_ref()?;
-            Some(KeptTensor {
-                module: plan.output_module(position),
-                source_name: plan.source_name(position),
-                row: off_grid.row,
-                group: off_grid.group,
-                misfit: off_grid.misfit.to_string(),
-            })
+            let found = self.found_first(position)?;
+            let (row, group, misfit) = match (&found.off_grid, &found.fell_back) {
+                (Some(off_grid), _) => (off_grid.row, off_grid.group, off_grid.misfit.to_string()),
+                (None, Some(beyond)) if plan.gguf.is_some() => {
+                    let misfit = format!("its step {} is beyond f16", beyond.step);
+                    (beyond.row, beyond.group, misfit)
+                }
+                _ => return None,
+            };
+            let (module, source_name) = (plan.output_module(position), plan.source_name(position));
+            Some(KeptTensor { module, source_name, row, group, misfit })
         };
         (0..plan.text.len()).filter_map(of_position).collect()
     }
@@ -89,6 +109,10 @@ impl<'a> Outcome<'a> {
     /// Warnings that only the weights could give.
     fn warnings(&self, plan: &Plan) -> Vec<String> {
         let (decisions, reading) = self.last;
+        // Both are about readers of safetensors.
+        if plan.gguf.is_some() {
+            return Vec::new();
+        }
         let too_large = |(module, found): (&crate::pack::Module, &Found)| {
             let overflows = module.scale_dtype == ScaleDtype::F16
                 && !fits_f16_when_unpacked(found.largest_step);
@@ -165,10 +189,13 @@ pub(super) fn report(
                     file: shard.path.clone(),
                     tensor: tensor.name.clone(),
                     bytes: tensor.bytes,
-                    sha256: record.sha256.clone(),
+                    sha256: record.sha256.clone().expect("only packed tensors go without"),
                     reason,
                 }),
-                Treatment::Pack(_) | Treatment::PackEach { .. } | Treatment::Copy(_) => None,
+                Treatment::Pack(_)
+                | Treatment::PackEach { .. }
+                | Treatment::Copy(_)
+                | Treatment::KeepTower(_) => None,
             }
         });
     let copied_files = plan.companions.iter().filter(|file| file.fate == CompanionFate::Copied);

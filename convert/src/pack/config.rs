@@ -1,8 +1,10 @@
-//! `config.json` of a packed checkpoint: the source's, text-only, with `quantization_config`.
+//! `config.json` of a packed checkpoint: the source's, with `quantization_config`.
 
 use serde_json::{Map, Value, json};
 use w4pack_format::config::Config;
-use w4pack_format::names::NameLayout;
+use w4pack_format::names::{NameLayout, Role};
+
+use crate::Layout;
 
 /// Top-level keys of a multimodal configuration that a text model has no use for.
 const OF_TOWERS: [&str; 16] = [
@@ -24,29 +26,59 @@ const OF_TOWERS: [&str; 16] = [
     "vision_soft_tokens_per_image",
 ];
 
+/// The towers, whose linears stay in bf16: readers would match them as targets.
+const TOWERS: [&str; 4] =
+    ["re:.*vision_tower.*", "re:.*audio_tower.*", "re:.*embed_vision.*", "re:.*embed_audio.*"];
+
+const TIE: &str = "tie_word_embeddings";
+
 /// The largest f16 number.
 const F16_MAX: f32 = 65504.0;
 
-/// The configuration of the `emb4` output.
+/// What decides the configuration of an output beside the source's.
+pub struct Packing<'a> {
+    /// The layout asked for.
+    pub layout: Layout,
+    /// The names of the tensors.
+    pub names: NameLayout,
+    /// Modules (names in the output) that stay in bf16 although the layout packs them.
+    pub kept: &'a [String],
+    /// Whether the output holds `lm_head` tensors.
+    pub own_head: bool,
+    /// Whether every stored step is bf16.
+    pub all_scales_bf16: bool,
+}
+
+/// The configuration of a packed output.
 ///
-/// Of a multimodal source the text fields move to the top level, in their order, behind
+/// Multimodal names: every key of the source stays where it is.
+///
+/// Text-only names: of a multimodal source the text fields move to the top level, in their order, behind
 /// `architectures`; then follow the top level's own keys but for those of the towers. A key of both
 /// keeps the text model's value, only `eos_token_id` the top level's (Google's list of stop ids).
-/// Of a text-only source every key stays where it is. In both `tie_word_embeddings` is true and
-/// `quantization_config` comes last.
+/// Of a text-only source every key stays where it is.
 ///
-/// `kept` are the modules (names in the output) that stay in bf16 although the targets match them.
-pub fn packed_config(config: &Config, kept: &[String]) -> Value {
-    let mut packed = match config.layout {
-        NameLayout::TextOnly => config.raw.as_object().cloned().unwrap_or_default(),
-        NameLayout::Multimodal | NameLayout::MultimodalGemma3 => lifted(&config.raw),
+/// In all `tie_word_embeddings` says on every level whether there is no head of its own, and
+/// `quantization_config` comes last.
+pub fn packed_config(config: &Config, packing: &Packing<'_>) -> Value {
+    let (names, tied) = (packing.names, json!(!packing.own_head));
+    let as_it_is = || config.raw.as_object().cloned().unwrap_or_default();
+    let mut packed = match (config.layout.is_multimodal(), names.is_multimodal()) {
+        (true, false) => lifted(&config.raw),
+        _ => as_it_is(),
     };
-    let family = config.text.family;
-    packed.insert("architectures".into(), json!([family.causal_class()]));
-    packed.insert("model_type".into(), json!(family.text_type()));
-    packed.insert("tie_word_embeddings".into(), json!(true));
+    if !names.is_multimodal() {
+        let family = config.text.family;
+        packed.insert("architectures".into(), json!([family.causal_class()]));
+        packed.insert("model_type".into(), json!(family.text_type()));
+    } else if let Some(text) = packed.get_mut("text_config").and_then(Value::as_object_mut) {
+        text.insert(TIE.into(), tied.clone());
+    }
+    packed.insert(TIE.into(), tied);
+    // A source may be packed already; the key comes last in any case.
+    packed.shift_remove("quantization_config");
     let has_router = config.text.experts.is_some();
-    packed.insert("quantization_config".into(), quantization_config(has_router, kept));
+    packed.insert("quantization_config".into(), quantization_config(has_router, packing));
     Value::Object(packed)
 }
 
@@ -66,21 +98,37 @@ fn lifted(raw: &Value) -> Map<String, Value> {
     fields
 }
 
-fn quantization_config(has_router: bool, kept: &[String]) -> Value {
-    let mut ignore = vec!["re:.*lm_head$".to_string()];
+fn quantization_config(has_router: bool, packing: &Packing<'_>) -> Value {
+    let &Packing { layout, names, kept, own_head, all_scales_bf16 } = packing;
+    let (mut targets, mut ignore) = (vec!["Linear".to_string()], Vec::new());
+    if layout.packs(Role::EmbedTokens) {
+        targets.push("re:.*embed_tokens$".into());
+    }
+    if layout.packs(Role::EmbedTokensPerLayer) {
+        targets.push("re:.*embed_tokens_per_layer$".into());
+    }
+    // A tied head must not be a target: vLLM would compute logits from memory that nobody filled.
+    // One of its own must be: vLLM's `Linear` does not match it.
+    let head = if own_head { &mut targets } else { &mut ignore };
+    head.push("re:.*lm_head$".into());
     if has_router {
         ignore.push(r"re:.*router\.proj$".into());
     }
-    ignore.extend(kept.iter().map(|module| ignored(module)));
-    json!({
+    if layout == Layout::LinearPle4 {
+        ignore.push("re:.*embed_tokens$".into());
+    }
+    ignore.extend(kept.iter().map(|module| ignored(names, module)));
+    if names.is_multimodal() {
+        ignore.extend(TOWERS.map(String::from));
+    }
+    let mut config = json!({
         "quant_method": "compressed-tensors",
         "format": "pack-quantized",
         "quantization_status": "compressed",
         "version": "0.20.1",
-        "dequantize": true,
         "config_groups": {"group_0": {
             "format": "pack-quantized",
-            "targets": ["Linear", "re:.*embed_tokens$", "re:.*embed_tokens_per_layer$"],
+            "targets": targets,
             "weights": {
                 "num_bits": 4, "type": "int", "symmetric": true, "strategy": "group",
                 "group_size": 32, "dynamic": false
@@ -93,13 +141,18 @@ fn quantization_config(has_router: bool, kept: &[String]) -> Value {
         "global_compression_ratio": null,
         "sparsity_config": {},
         "transform_config": {}
-    })
+    });
+    // Without it transformers cannot load a packed table, and casts scales to bf16.
+    if layout != Layout::Linear || !all_scales_bf16 {
+        config["dequantize"] = json!(true);
+    }
+    config
 }
 
 /// The pattern for one module. Readers put prefixes of their own in front, so it begins with `.*`;
 /// Python's `re.match` does not anchor the end, so it ends with `$`.
-fn ignored(module: &str) -> String {
-    let below = module.strip_prefix(NameLayout::TextOnly.prefix()).unwrap_or(module);
+fn ignored(names: NameLayout, module: &str) -> String {
+    let below = module.strip_prefix(names.prefix()).unwrap_or(module);
     format!("re:.*{}$", below.replace('.', r"\."))
 }
 

@@ -1,6 +1,7 @@
 //! What a packed `model.safetensors` holds, and where.
 
 use w4pack_format::dtype::Dtype;
+use w4pack_format::gguf::Value;
 use w4pack_format::group::{GROUP, WORDS};
 use w4pack_format::header::Header;
 use w4pack_format::scale::ScaleDtype;
@@ -39,13 +40,29 @@ pub struct CopiedTensor {
 }
 
 /// All tensors of a packed checkpoint.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Contents {
     /// The packed matrices.
     pub modules: Vec<Module>,
+    /// The module of [`Contents::modules`] that is stored once more, as `lm_head`.
+    pub head: Option<usize>,
     /// Everything else.
     pub copied: Vec<CopiedTensor>,
+    /// Set if they become a GGUF file instead of `model.safetensors`.
+    pub gguf: Option<GgufForm>,
 }
+
+/// What a GGUF file holds beside the tensors of the source.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GgufForm {
+    /// Its metadata.
+    pub metadata: Vec<(String, Value)>,
+    /// Vectors of f32 that are known before a weight is read.
+    pub tensors: Vec<(String, Vec<f32>)>,
+}
+
+/// The head's name, under text-only and multimodal names alike.
+const HEAD: &str = "lm_head";
 
 /// Where the three tensors of a module begin in the file.
 #[derive(Debug, Clone, Copy)]
@@ -55,19 +72,43 @@ pub(super) struct ModulePlace {
     pub shape: u64,
 }
 
-/// The file's header and the offsets in the file that follow from it.
-pub(super) struct Places {
+/// The header of `model.safetensors` and the offsets in the file that follow from it.
+pub(super) struct SafetensorsPlaces {
     pub header: Header,
-    pub modules: Vec<ModulePlace>,
-    pub copied: Vec<u64>,
+    modules: Vec<ModulePlace>,
+    /// Where the head begins, the second copy of a module.
+    head: Option<(usize, ModulePlace)>,
+    copied: Vec<u64>,
+    /// Bytes of a step, by module.
+    scale_bytes: Vec<u64>,
+}
+
+impl SafetensorsPlaces {
+    /// Where a module lies: one place, or two for a table that is the head as well.
+    pub(super) fn of_module(&self, module: usize) -> impl Iterator<Item = ModulePlace> {
+        let head = self.head.filter(|(table, _)| *table == module).map(|(_, place)| place);
+        [self.modules[module]].into_iter().chain(head)
+    }
+
+    /// Bytes of a module's steps before its group `first`.
+    pub(super) fn scales_before(&self, module: usize, first: u64) -> u64 {
+        first * self.scale_bytes[module]
+    }
+
+    /// Where a copied tensor begins.
+    pub(super) fn of_copied(&self, tensor: usize) -> u64 {
+        self.copied[tensor]
+    }
 }
 
 impl Contents {
     /// Fixes where everything lies: wider elements first, so that each tensor begins on a multiple
     /// of its element size, and modules in the given order.
-    pub(super) fn places(&self) -> Result<Places, ConvertError> {
+    pub(super) fn safetensors_places(&self) -> Result<SafetensorsPlaces, ConvertError> {
         let mut tensors = Vec::new();
-        for module in &self.modules {
+        let head =
+            self.head.map(|table| Module { name: HEAD.into(), ..self.modules[table].clone() });
+        for module in self.modules.iter().chain(&head) {
             let Module { name, rows, columns, scale_dtype } = module;
             let words = columns / GROUP * WORDS;
             tensors.push((packed_name(name), Dtype::I32, vec![*rows, words]));
@@ -92,7 +133,10 @@ impl Contents {
         };
         let modules = self.modules.iter().map(place).collect();
         let copied = self.copied.iter().map(|tensor| begins[tensor.name.as_str()]).collect();
-        Ok(Places { header, modules, copied })
+        let head = self.head.zip(head.as_ref().map(place));
+        let scale_bytes = |module: &Module| module.scale_dtype.bytes() as u64;
+        let scale_bytes = self.modules.iter().map(scale_bytes).collect();
+        Ok(SafetensorsPlaces { modules, head, copied, scale_bytes, header })
     }
 }
 

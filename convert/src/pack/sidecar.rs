@@ -104,10 +104,19 @@ impl Sidecar {
             file.into_inner()?.sync_all()
         };
         copy().map_err(ConvertError::io("write", path))?;
-        let scratch = spool.path().to_path_buf();
-        spool.remove().map_err(ConvertError::io("remove", &scratch))?;
+        remove(spool)?;
         Ok(header.file_bytes())
     }
+
+    /// Removes the scratch file; nothing is written.
+    pub(super) fn discard(self) -> Result<(), ConvertError> {
+        remove(self.spool)
+    }
+}
+
+fn remove(spool: Spool) -> Result<(), ConvertError> {
+    let scratch = spool.path().to_path_buf();
+    spool.remove().map_err(ConvertError::io("remove", &scratch))
 }
 
 impl ModuleNotes<'_> {

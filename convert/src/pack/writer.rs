@@ -5,15 +5,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use w4pack_format::checkpoint::SINGLE_FILE;
 use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::digest::{Hasher, sha256};
 use w4pack_format::exact::EXACT_FILE;
-use w4pack_format::group::PACKED_BYTES;
 use w4pack_format::manifest::{FileRecord, MANIFEST_FILE, Manifest, Options, SCHEMA, SourceRecord};
 
 use super::behind::Behind;
-use super::contents::{Contents, Places};
+use super::contents::Contents;
+use super::places::Places;
 use super::sidecar::Sidecar;
 use super::staging::Staging;
 use crate::ConvertError;
@@ -29,7 +28,6 @@ const SPOOL_FILE: &str = "w4pack/exact.spool";
 /// `write_*` take `&self` and may be called from several threads for different places. Every
 /// group and every copied byte must be written once before [`PackWriter::finish`].
 pub struct PackWriter {
-    contents: Contents,
     places: Places,
     staging: Staging,
     path: PathBuf,
@@ -40,8 +38,9 @@ pub struct PackWriter {
 
 /// What is known only when all tensors are written.
 pub struct Finish<'a> {
-    /// config.json, as [`super::packed_config`] makes it.
-    pub config: &'a Value,
+    /// config.json, as [`super::packed_config`] makes it. Without one, as for a GGUF file, there is
+    /// no sidecar either.
+    pub config: Option<&'a Value>,
     /// What was read, for the manifest.
     pub source: SourceRecord,
     /// The options, for the manifest.
@@ -65,9 +64,9 @@ impl PackWriter {
     /// Begins a checkpoint that will stand at `out`. What may be there is [`super::check_output`]'s
     /// matter. The writer's sidecar comes with it.
     pub fn create(out: &Path, contents: Contents) -> Result<(Self, Sidecar), ConvertError> {
-        let places = contents.places()?;
+        let places = Places::new(&contents)?;
         let staging = Staging::create(out)?;
-        let path = staging.path(SINGLE_FILE);
+        let path = staging.path(places.file_name());
         let file = File::options()
             .read(true)
             .write(true)
@@ -77,15 +76,11 @@ impl PackWriter {
         let names = contents.modules.iter().map(|module| module.name.clone()).collect();
         let sidecar = Sidecar::create(&staging.path(SPOOL_FILE), names)?;
         let (behind, companions) = (Behind::default(), Vec::new());
-        let writer = PackWriter { contents, places, staging, path, file, behind, companions };
-        writer.write_at(0, &writer.places.header.prefix())?;
-        writer
-            .file
-            .set_len(writer.places.header.file_bytes())
-            .map_err(ConvertError::io("size", &writer.path))?;
-        for (module, place) in writer.contents.modules.iter().zip(&writer.places.modules) {
-            let shape = [module.rows, module.columns].map(|size| (size as i64).to_le_bytes());
-            writer.write_at(place.shape, &shape.concat())?;
+        let writer = PackWriter { places, staging, path, file, behind, companions };
+        let size = writer.places.file_bytes();
+        writer.file.set_len(size).map_err(ConvertError::io("size", &writer.path))?;
+        for (offset, bytes) in writer.places.known(&contents) {
+            writer.write_at(offset, &bytes)?;
         }
         Ok((writer, sidecar))
     }
@@ -99,10 +94,10 @@ impl PackWriter {
         words: &[u8],
         scales: &[u8],
     ) -> Result<(), ConvertError> {
-        let place = self.places.modules[module];
-        let scale_bytes = self.contents.modules[module].scale_dtype.bytes() as u64;
-        self.write_at(place.words + first * PACKED_BYTES as u64, words)?;
-        self.write_at(place.scales + first * scale_bytes, scales)
+        for (offset, bytes) in self.places.groups(module, first, words, scales) {
+            self.write_at(offset, &bytes)?;
+        }
+        Ok(())
     }
 
     /// Writes bytes of a copied tensor from its byte `first` on.
@@ -112,7 +107,8 @@ impl PackWriter {
         first: u64,
         bytes: &[u8],
     ) -> Result<(), ConvertError> {
-        self.write_at(self.places.copied[tensor] + first, bytes)
+        let (offset, bytes) = self.places.copied(tensor, first, bytes);
+        self.write_at(offset, &bytes)
     }
 
     /// Hashes up to `most` bytes of the weights' file that are written and not hashed yet. What is
@@ -132,14 +128,20 @@ impl PackWriter {
     /// Writes config, sidecar and manifest, hashes what lies in the weights' file, and puts the
     /// folder under its final name.
     pub fn finish(self, sidecar: Sidecar, finish: Finish<'_>) -> Result<Written, ConvertError> {
-        let PackWriter { staging, path, file, behind, companions, places, .. } = self;
+        let PackWriter { staging, path, file, behind, companions, places } = self;
         let mut files = companions;
-        let config = json_text(finish.config);
-        staging.write(CONFIG_FILE, &config)?;
-        files.push(record(CONFIG_FILE, &config));
+        if let Some(config) = finish.config {
+            let config = json_text(config);
+            staging.write(CONFIG_FILE, &config)?;
+            files.push(record(CONFIG_FILE, &config));
+        }
         let exact = staging.path(EXACT_FILE);
-        let sidecar_bytes = sidecar.write(&exact)?;
-        let weights_bytes = places.header.file_bytes();
+        // A GGUF file is for readers that know neither.
+        let sidecar_bytes = match finish.config {
+            Some(_) => sidecar.write(&exact)?,
+            None => sidecar.discard().map(|()| 0)?,
+        };
+        let weights_bytes = places.file_bytes();
         let total = weights_bytes + sidecar_bytes;
         (finish.hashed)(0, total);
         let hash = || -> Result<(), ConvertError> {
@@ -158,13 +160,15 @@ impl PackWriter {
         hashed?;
         assert_eq!(behind.complete(), weights_bytes, "a place in `{}` unwritten", path.display());
         files.push(FileRecord {
-            path: SINGLE_FILE.into(),
+            path: places.file_name().into(),
             bytes: weights_bytes,
             sha256: behind.finish(),
         });
-        files.push(hash_file(EXACT_FILE, &exact, &|done| {
-            (finish.hashed)(weights_bytes + done, total);
-        })?);
+        if finish.config.is_some() {
+            files.push(hash_file(EXACT_FILE, &exact, &|done| {
+                (finish.hashed)(weights_bytes + done, total);
+            })?);
+        }
         files.sort_by(|one, other| one.path.cmp(&other.path));
         let manifest = Manifest {
             schema: SCHEMA.into(),

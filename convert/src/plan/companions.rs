@@ -4,7 +4,7 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::json;
 
-use crate::ConvertError;
+use crate::{ConvertError, Layout};
 
 /// A source file that holds no planned tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,12 +55,21 @@ const COPIED_STEMS: [&str; 4] = ["LICENSE", "LICENCE", "NOTICE", "USE_POLICY"];
 /// The fate of every file that is not a shard, and warnings about what is missing among them.
 pub(super) fn choose(
     checkpoint: &Checkpoint,
+    layout: Layout,
 ) -> Result<(Vec<Companion>, Vec<String>), ConvertError> {
     let source = checkpoint.source();
     let mut companions = Vec::new();
     for file in source.files() {
         if checkpoint.shards().iter().all(|shard| shard.path != file.path) {
-            let fate = fate_of(checkpoint, &file.path);
+            let fate = match fate_of(checkpoint, &file.path) {
+                CompanionFate::Copied if layout == Layout::Gguf && !is_of_terms(&file.path) => {
+                    CompanionFate::NotCopied(IN_GGUF)
+                }
+                CompanionFate::Rewritten if layout == Layout::Gguf => {
+                    CompanionFate::NotCopied(IN_GGUF)
+                }
+                fate => fate,
+            };
             companions.push(Companion { path: file.path.clone(), bytes: file.bytes, fate });
         }
     }
@@ -83,8 +92,13 @@ pub(super) fn choose(
     Ok((companions, warnings))
 }
 
+const IN_GGUF: &str = "the GGUF file holds what llama.cpp needs of it";
+
+fn is_of_terms(path: &str) -> bool {
+    COPIED_STEMS.contains(&path.split('.').next().unwrap_or(path))
+}
+
 fn fate_of(checkpoint: &Checkpoint, path: &str) -> CompanionFate {
-    let stem = path.split('.').next().unwrap_or(path);
     if path == CONFIG_FILE {
         CompanionFate::Rewritten
     } else if Some(path) == checkpoint.index_path() {
@@ -93,7 +107,7 @@ fn fate_of(checkpoint: &Checkpoint, path: &str) -> CompanionFate {
         CompanionFate::NotCopied("the source's card describes the source")
     } else if path.contains('/') {
         CompanionFate::NotCopied("it lies in a subfolder")
-    } else if COPIED.contains(&path) || COPIED_STEMS.contains(&stem) {
+    } else if COPIED.contains(&path) || is_of_terms(path) {
         CompanionFate::Copied
     } else if checkpoint.strays().iter().any(|stray| stray == path) {
         CompanionFate::NotCopied("weights that belong to no index")

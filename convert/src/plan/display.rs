@@ -6,6 +6,7 @@ use std::fmt;
 use w4pack_format::names::{Role, TextTensor};
 
 use super::{CompanionFate, Plan, Reason, Treatment};
+use crate::GGUF_FILE;
 
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,15 +20,24 @@ impl fmt::Display for Plan {
             mebibytes(self.source_bytes())
         )?;
         writeln!(formatter, "layout {}, {} scales", self.layout, self.scale_dtype)?;
-        self.matrices(formatter, "pack  linears", Role::Linear)?;
-        self.matrices(formatter, "pack  embed_tokens", Role::EmbedTokens)?;
-        self.matrices(formatter, "pack  embed_tokens_per_layer", Role::EmbedTokensPerLayer)?;
-        self.matrices(formatter, "copy  routers", Role::Router)?;
-        self.matrices(formatter, "copy  norms and scalars", Role::Vector)?;
+        self.tensors_of(formatter, "linears", Role::Linear)?;
+        self.tensors_of(formatter, "embed_tokens", Role::EmbedTokens)?;
+        if self.layout.has_own_head() {
+            writeln!(formatter, "pack  the same once more as lm_head")?;
+        }
+        self.tensors_of(formatter, "embed_tokens_per_layer", Role::EmbedTokensPerLayer)?;
+        self.tensors_of(formatter, "routers", Role::Router)?;
+        self.tensors_of(formatter, "norms and scalars", Role::Vector)?;
+        if !self.towers.is_empty() {
+            writeln!(formatter, "copy  vision and audio side: {} tensors", self.towers.len())?;
+        }
         for (reason, (count, bytes)) in self.left_out() {
             let words = reason.words();
             let size = mebibytes(bytes);
             writeln!(formatter, "leave out  {words}: {count} tensors, {size:.1} MiB")?;
+        }
+        if self.gguf.is_some() {
+            writeln!(formatter, "write  {GGUF_FILE}, vocabulary and chat template inside")?;
         }
         for companion in &self.companions {
             match companion.fate {
@@ -46,7 +56,12 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    fn matrices(&self, formatter: &mut fmt::Formatter<'_>, what: &str, role: Role) -> fmt::Result {
+    fn tensors_of(
+        &self,
+        formatter: &mut fmt::Formatter<'_>,
+        what: &str,
+        role: Role,
+    ) -> fmt::Result {
         let of_role: Vec<&TextTensor> =
             self.text.iter().filter(|tensor| tensor.role == role).collect();
         let elements: usize =
@@ -54,7 +69,8 @@ impl Plan {
         if of_role.is_empty() {
             return Ok(());
         }
-        writeln!(formatter, "{what}: {} tensors, {elements} elements", of_role.len())
+        let verb = if self.layout.packs(role) { "pack" } else { "copy" };
+        writeln!(formatter, "{verb}  {what}: {} tensors, {elements} elements", of_role.len())
     }
 
     fn left_out(&self) -> BTreeMap<Reason, (usize, u64)> {

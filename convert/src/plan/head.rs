@@ -12,7 +12,7 @@ pub(super) const HEAD: &str = "lm_head.weight";
 const BLOCK: usize = 4 << 20;
 
 /// Whether the head holds the very bytes of `embed_tokens`; anything else is refused, since the
-/// output has one table for both.
+/// output has one table, or the same one twice.
 pub(super) fn check_tied_copy(
     checkpoint: &Checkpoint,
     config: &Config,
@@ -27,7 +27,7 @@ pub(super) fn check_tied_copy(
     };
     if (head.info.dtype, &head.info.shape) != (table.info.dtype, &table.info.shape) {
         return Err(differs(format!(
-            "{} {:?} is not `{table_name}`'s {} {:?}, and layout emb4 has one table for both",
+            "{} {:?} is not `{table_name}`'s {} {:?}, and no layout has two tables",
             head.info.dtype, head.info.shape, table.info.dtype, table.info.shape
         )));
     }
@@ -41,8 +41,7 @@ pub(super) fn check_tied_copy(
         if let Some(byte) = of_head.iter().zip(&*of_table).position(|(one, other)| one != other) {
             let row_bytes = head.info.bytes() / head.info.shape[0] as u64;
             return Err(differs(format!(
-                "it differs from `{table_name}` (first in row {}), and layout emb4 has one table \
-                 for both",
+                "it differs from `{table_name}` (first in row {}), and no layout has two tables",
                 (at + byte as u64) / row_bytes
             )));
         }

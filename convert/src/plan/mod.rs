@@ -14,11 +14,14 @@ use std::ops::Range;
 use w4pack_format::checkpoint::{Checkpoint, Located};
 use w4pack_format::config::{Config, Family};
 use w4pack_format::dtype::Dtype;
+use w4pack_format::gguf::names::{ROPE_FREQS, to_gguf};
 use w4pack_format::group::GROUP;
 use w4pack_format::names::{NameLayout, TextTensor, is_tower, is_unused_shared_kv, text_tensors};
 use w4pack_format::scale::ScaleDtype;
+use w4pack_format::source::Source;
 
-use crate::{ConvertError, Layout, Options};
+use crate::pack::GgufForm;
+use crate::{ConvertError, Layout, Options, Towers, llama_cpp};
 
 /// What a conversion will do.
 #[derive(Debug, Clone)]
@@ -29,16 +32,33 @@ pub struct Plan {
     pub config: Config,
     /// The layout of the output.
     pub layout: Layout,
+    /// The names of the output: text-only, or Google's where the towers are kept.
+    pub names: NameLayout,
     /// The scale dtype asked for.
     pub scale_dtype: ScaleDtype,
     /// The text model's tensors in the order of the data's way through it.
     pub text: Vec<TextTensor>,
+    /// The tensors of the vision and audio side that are kept, in the order of the source.
+    pub towers: Vec<TowerTensor>,
     /// The tensors of each source file, in the order of their bytes.
     pub shards: Vec<PlannedShard>,
     /// Every other file of the source.
     pub companions: Vec<Companion>,
+    /// What a GGUF file holds beside the source's tensors, if the output is one.
+    pub gguf: Option<GgufForm>,
     /// What the user should know before it starts.
     pub warnings: Vec<String>,
+}
+
+/// A tensor of the vision or audio side, the same in source and output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TowerTensor {
+    /// Full name.
+    pub name: String,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape.
+    pub shape: Vec<usize>,
 }
 
 /// A source file and what becomes of its tensors.
@@ -76,8 +96,10 @@ pub enum Treatment {
         /// How many there are.
         count: usize,
     },
-    /// Copied byte for byte under its text-only name; the position in [`Plan::text`].
+    /// Copied byte for byte under its name in the output; the position in [`Plan::text`].
     Copy(usize),
+    /// Copied byte for byte; the position in [`Plan::towers`].
+    KeepTower(usize),
     /// Not in the output.
     LeaveOut(Reason),
 }
@@ -88,7 +110,7 @@ impl Treatment {
         match self {
             Treatment::Pack(position) | Treatment::Copy(position) => position..position + 1,
             Treatment::PackEach { first, count } => first..first + count,
-            Treatment::LeaveOut(_) => 0..0,
+            Treatment::KeepTower(_) | Treatment::LeaveOut(_) => 0..0,
         }
     }
 }
@@ -140,8 +162,14 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
             shape: vec![config.text.vocab_size, config.text.hidden_size],
         });
     }
+    let names = output_names(checkpoint, &config, options.towers)?;
+    let gguf = match options.layout {
+        Layout::Gguf => Some(gguf_form(&**source, &config, options)?),
+        _ => None,
+    };
     let text = text_tensors(&config.text);
-    let demanded = demanded(checkpoint, &config, &text)?;
+    let mut towers = Vec::new();
+    let demanded = demanded(checkpoint, &config, &text, options.layout)?;
     let mut shards = Vec::new();
     for shard in checkpoint.shards() {
         let mut tensors = Vec::new();
@@ -149,13 +177,18 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
             let located = Located { shard, info };
             let treatment = match demanded.get(info.name.as_str()) {
                 Some(&treatment) => treatment,
+                None if options.towers == Towers::Keep && is_tower(&info.name) => {
+                    let (name, shape) = (info.name.clone(), info.shape.clone());
+                    towers.push(TowerTensor { name, dtype: info.dtype, shape });
+                    Treatment::KeepTower(towers.len() - 1)
+                }
                 None => Treatment::LeaveOut(left_out(checkpoint, &config, located)?),
             };
             tensors.push(PlannedTensor { name: info.name.clone(), bytes: info.bytes(), treatment });
         }
         shards.push(PlannedShard { path: shard.path.clone(), bytes: shard.bytes, tensors });
     }
-    let (companions, mut warnings) = companions::choose(checkpoint)?;
+    let (companions, mut warnings) = companions::choose(checkpoint, options.layout)?;
     warnings.extend(config.unknown.iter().map(|key| {
         format!("config.json: `{key}` is not known to w4pack; whether it changes the model is not known either")
     }));
@@ -169,12 +202,72 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
         source: source.label().into(),
         config,
         layout: options.layout,
+        names,
         scale_dtype: options.scale_dtype,
         text,
+        towers,
         shards,
         companions,
+        gguf,
         warnings,
     })
+}
+
+/// What a GGUF file holds beside the tensors.
+///
+/// Errors: options that it has no room for; a model that llama.cpp computes in another way.
+fn gguf_form(
+    source: &dyn Source,
+    config: &Config,
+    options: &Options,
+) -> Result<GgufForm, ConvertError> {
+    let refuse =
+        |problem: &str| ConvertError::Layout { layout: Layout::Gguf, problem: problem.into() };
+    if options.towers == Towers::Keep {
+        return Err(refuse("llama.cpp reads towers from a file of their own (--towers drop)"));
+    }
+    if options.scale_dtype != ScaleDtype::F16 {
+        return Err(refuse("the steps of Q4_0 blocks are f16 (--scale-dtype f16)"));
+    }
+    let text = &config.text;
+    if text.family != Family::Gemma4 {
+        let kind = text.family.multimodal_type();
+        return Err(refuse(&format!("w4pack writes it for model_type gemma4, not for {kind}")));
+    }
+    if text.experts.is_some() || text.layers.iter().any(|layer| layer.values_are_keys) {
+        let problem = "w4pack writes it for models without experts whose layers all have a v_proj";
+        return Err(refuse(problem));
+    }
+    let factors = llama_cpp::rope_factors(&config.text)?;
+    Ok(GgufForm {
+        metadata: llama_cpp::metadata(source, config)?,
+        tensors: vec![(ROPE_FREQS.into(), factors)],
+    })
+}
+
+/// The names of the output. Towers can be kept only where the source has them.
+fn output_names(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    towers: Towers,
+) -> Result<NameLayout, ConvertError> {
+    let place = || checkpoint.source().label().to_string();
+    match towers {
+        Towers::Drop => Ok(NameLayout::TextOnly),
+        Towers::Keep if config.layout == NameLayout::TextOnly => {
+            let problem = "its config.json describes a text-only model";
+            Err(ConvertError::NoTowers { place: place(), problem })
+        }
+        Towers::Keep if !checkpoint.names().any(is_tower) => {
+            let problem = "none of its tensors belongs to a vision or audio tower";
+            Err(ConvertError::NoTowers { place: place(), problem })
+        }
+        Towers::Keep if config.text.family != Family::Gemma4 => {
+            let problem = "w4pack keeps the towers of Gemma 4's encoder models only";
+            Err(ConvertError::NoTowers { place: place(), problem })
+        }
+        Towers::Keep => Ok(NameLayout::Multimodal),
+    }
 }
 
 /// What becomes of the demanded tensors, by their full source name; each is checked against the
@@ -183,6 +276,7 @@ fn demanded(
     checkpoint: &Checkpoint,
     config: &Config,
     text: &[TextTensor],
+    layout: Layout,
 ) -> Result<HashMap<String, Treatment>, ConvertError> {
     let mut treatments = HashMap::new();
     for (position, wanted) in text.iter().enumerate() {
@@ -196,8 +290,8 @@ fn demanded(
             let shape = wanted.dense_shape().to_vec();
             return Err(ConvertError::MissingTensor { place, tensor: name, shape });
         };
-        check(wanted, located)?;
-        let treatment = match (&wanted.stack, wanted.is_matrix()) {
+        check(wanted, layout, located)?;
+        let treatment = match (&wanted.stack, layout.packs(wanted.role)) {
             (Some(_), _) => Treatment::PackEach { first: position, count: 1 },
             (None, true) => Treatment::Pack(position),
             (None, false) => Treatment::Copy(position),
@@ -207,7 +301,7 @@ fn demanded(
     Ok(treatments)
 }
 
-fn check(wanted: &TextTensor, located: Located<'_>) -> Result<(), ConvertError> {
+fn check(wanted: &TextTensor, layout: Layout, located: Located<'_>) -> Result<(), ConvertError> {
     let Located { shard, info } = located;
     let fail = |problem| ConvertError::Tensor {
         file: shard.path.clone(),
@@ -222,7 +316,7 @@ fn check(wanted: &TextTensor, located: Located<'_>) -> Result<(), ConvertError> 
         return Err(fail(format!("its dtype is {}, w4pack converts BF16", info.dtype)));
     }
     let columns = wanted.shape.last().copied().unwrap_or_default();
-    if wanted.is_matrix() && !columns.is_multiple_of(GROUP) {
+    if layout.packs(wanted.role) && !columns.is_multiple_of(GROUP) {
         return Err(fail(format!("its {columns} columns are not a multiple of {GROUP}")));
     }
     Ok(())
@@ -254,9 +348,12 @@ fn left_out(
 }
 
 impl Plan {
-    /// The name of a text tensor in the output, which is text-only.
+    /// The name of a text tensor in the output.
     pub fn output_name(&self, position: usize) -> String {
-        NameLayout::TextOnly.full_name(&self.text[position].name)
+        let name = &self.text[position].name;
+        // llama.cpp has a name for every tensor of the model; its tests hold the list against ours.
+        let in_gguf = self.gguf.as_ref().and_then(|_| to_gguf(name));
+        in_gguf.unwrap_or_else(|| self.names.full_name(name))
     }
 
     /// The name of the source tensor that holds a text tensor.
@@ -264,9 +361,12 @@ impl Plan {
         self.config.layout.full_name(self.text[position].dense_name())
     }
 
-    /// The name of a text tensor's module in the output.
+    /// The name of a text tensor's module in the output; in a GGUF file, of the tensor.
     pub fn output_module(&self, position: usize) -> String {
-        NameLayout::TextOnly.full_name(self.text[position].module())
+        match self.gguf {
+            Some(_) => self.output_name(position),
+            None => self.names.full_name(self.text[position].module()),
+        }
     }
 
     /// All tensors with the file they lie in.

@@ -8,6 +8,7 @@ use crate::support::small::{MATRIX, Small, group};
 use crate::support::{bf16_bits, names_in, open, options, run};
 use w4pack_convert::{Reason, Report};
 use w4pack_format::config::Config;
+use w4pack_format::digest;
 use w4pack_format::exact::Part;
 use w4pack_format::manifest::{Fate, MANIFEST_FILE, Manifest};
 use w4pack_format::names::{NameLayout, text_tensors};
@@ -20,13 +21,14 @@ const MODULE: &str = "model.layers.0.mlp.up_proj";
 pub fn assert_restored(source: &Path, out: &Path) {
     let (source, out) = (open(source), open(out));
     let config = Config::load(&**source.source()).unwrap();
+    let names = Config::load(&**out.source()).unwrap().layout;
     for tensor in text_tensors(&config.text) {
         let bytes = source.read(&config.layout.full_name(&tensor.name)).unwrap();
-        let name = NameLayout::TextOnly.full_name(&tensor.name);
+        let name = names.full_name(&tensor.name);
         if out.tensor(&name).is_some() {
             assert!(out.read(&name).unwrap() == bytes, "{name}");
         } else {
-            let restored = restore(&out, &NameLayout::TextOnly.full_name(tensor.module()));
+            let restored = restore(&out, &names.full_name(tensor.module()));
             assert!(restored.concat() == bf16_bits(&bytes), "{name}");
         }
     }
@@ -193,11 +195,13 @@ fn manifest_and_report_account_for_the_whole_source() {
     for file in manifest.source.files.iter().chain(&manifest.files) {
         let root = if manifest.source.files.contains(file) { "source" } else { "out" };
         let bytes = fs::read(folder.path().join(root).join(&file.path)).unwrap();
-        assert_eq!(file.sha256, w4pack_format::digest::sha256(&bytes), "{}", file.path);
+        assert_eq!(file.sha256, digest::sha256(&bytes), "{}", file.path);
     }
     for tensor in &manifest.source.tensors {
         let bytes = source.read(&tensor.name).unwrap();
-        assert_eq!(tensor.sha256, w4pack_format::digest::sha256(&bytes), "{}", tensor.name);
+        assert_eq!(tensor.blake3, digest::blake3(&bytes), "{}", tensor.name);
+        let sha256 = (tensor.fate != Fate::Packed).then(|| digest::sha256(&bytes));
+        assert_eq!(tensor.sha256, sha256, "{}", tensor.name);
     }
     assert_eq!(manifest.source.headers[0].text.as_bytes(), source.shards()[0].header.text);
     let towers = manifest.source.tensors.iter().filter(|tensor| tensor.fate == Fate::LeftOut);

@@ -3,6 +3,8 @@
 mod conformance;
 mod end_to_end;
 mod field_cases;
+mod gguf;
+mod layouts;
 mod output_folder;
 mod recover_oracle;
 mod support;

@@ -1,8 +1,9 @@
 //! A module's blocks summed up, in order, with the faults spelled out.
 
+use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::group::GROUP;
 
-use super::block::{Block, FaultyGroup};
+use super::block::{FaultyGroup, JudgedBlock};
 use crate::arithmetic::judge::{SourceGroup, StepFinding};
 use crate::arithmetic::step_rule::Votes;
 use crate::pair::PackedPair;
@@ -60,8 +61,13 @@ impl Listed {
 }
 
 impl Tally {
-    /// Nothing known yet. `file` and `source_file` hold the module on either side.
-    pub(super) fn new(pair: &PackedPair, file: String, source_file: String) -> Tally {
+    /// Nothing known yet.
+    pub fn new(pair: &PackedPair, source: &Checkpoint, result: &Checkpoint) -> Tally {
+        let file = |checkpoint: &Checkpoint, name: &str| {
+            checkpoint.tensor(name).map_or_else(String::new, |found| found.shard.path.clone())
+        };
+        let source_file = file(source, &pair.source);
+        let file = file(result, &format!("{}.weight_packed", pair.module));
         Tally {
             counts: Counts::default(),
             groups: Groups::default(),
@@ -81,7 +87,7 @@ impl Tally {
     }
 
     /// Takes the next block, and holds the sidecar against it.
-    pub(super) fn take(&mut self, block: Block, sidecar: Option<&mut ModuleSidecar>) {
+    pub fn take(&mut self, block: JudgedBlock, sidecar: Option<&mut ModuleSidecar>) {
         self.counts.add(&block.counts);
         self.groups.add(&block.groups);
         self.rules.add(&block.rules);
@@ -103,7 +109,7 @@ impl Tally {
     }
 
     /// Nothing may be left in the sidecar's lists after the last group.
-    pub(super) fn finish_sidecar(&mut self, sidecar: ModuleSidecar) {
+    pub fn finish_sidecar(&mut self, sidecar: ModuleSidecar) {
         if let Some(detail) = sidecar.leftover() {
             let file = w4pack_format::exact::EXACT_FILE;
             let module = &self.module;

@@ -1,6 +1,7 @@
 //! Faults: what is wrong, and exactly where.
 
 use serde::Serialize;
+use w4pack_format::gguf::GgufFault;
 use w4pack_format::{FormatError, HeaderFault};
 
 /// Something that is not as the source demands.
@@ -95,6 +96,13 @@ pub fn class_of(error: &FormatError) -> FaultClass {
             FaultClass::TensorMissing
         }
         FormatError::Field { .. } | FormatError::Json { .. } => FaultClass::Config,
+        FormatError::Gguf { fault, .. } => match fault {
+            GgufFault::Ends { .. }
+            | GgufFault::Count { .. }
+            | GgufFault::Truncated { .. }
+            | GgufFault::Trailing { .. } => FaultClass::Size,
+            _ => FaultClass::Header,
+        },
         FormatError::Tensor { .. } => FaultClass::Header,
     }
 }

@@ -4,6 +4,7 @@ mod canonical_steps;
 mod conformance_groups;
 mod damage;
 mod good_packs;
+mod looks;
 mod oracle;
 mod other_makers;
 mod recovery;

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use w4pack_convert::{Layout, Options, Silent, convert};
+use w4pack_convert::{Options, Silent, convert};
 use w4pack_fixtures::trained;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
@@ -70,7 +70,7 @@ fn pack(google: &Path, folder: &Path, scale_dtype: ScaleDtype, name: &str) -> Re
         heading(2, "Convert it: recover every code and every step")?;
     }
     let out = folder.join(name);
-    let options = Options { layout: Layout::Emb4, scale_dtype, allow_off_grid: false, threads: 0 };
+    let options = Options { scale_dtype, ..Options::default() };
     let report = convert(Arc::new(FolderSource::open(google)?), &out, &options, &Silent)?;
     if first {
         output::print(&summary(&report))?;

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use w4pack_convert::{ConvertError, Layout, Options, Report, Silent, convert};
+use w4pack_convert::{ConvertError, Options, Report, Silent, convert};
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::FolderSource;
@@ -23,7 +23,7 @@ pub fn reference(name: &str) -> Option<PathBuf> {
 
 /// Steps in `scale_dtype`, two threads, nothing off the grid.
 pub fn options(scale_dtype: ScaleDtype) -> Options {
-    Options { layout: Layout::Emb4, scale_dtype, allow_off_grid: false, threads: 2 }
+    Options { scale_dtype, threads: 2, ..Options::default() }
 }
 
 /// Converts a folder.
