@@ -204,6 +204,28 @@ fn gemma_3_is_not_run() {
     }
 }
 
+/// What a form cannot hold is refused before anything is written.
+#[test]
+fn forms_that_a_release_has_no_room_for_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for (shape, flag, value, words) in [
+        ("tiny-12b", "--layout", "gguf", "not for gemma4_unified"),
+        ("tiny-gemma3", "--layout", "gguf", "not for gemma3"),
+        ("tiny-31b", "--layout", "gguf", "v_proj"),
+        ("tiny-26b-a4b", "--layout", "gguf", "experts"),
+        ("tiny-12b", "--towers", "keep", "encoder models only"),
+        ("tiny-gemma3", "--towers", "keep", "encoder models only"),
+    ] {
+        let (source, out) = (folder.path().join(shape), folder.path().join("out"));
+        if !source.exists() {
+            succeed(&["fixture", shape, "--out", text(&source), "--quiet"]);
+        }
+        let talk = refuse(2, &["convert", text(&source), "--out", text(&out), flag, value]);
+        assert!(talk.contains(words), "{talk}");
+        assert!(!out.exists());
+    }
+}
+
 /// Changes the byte of a tensor's data with this number.
 fn damage(file: &Path, tensor: &str, byte: usize) {
     let mut bytes = std::fs::read(file).unwrap();
