@@ -238,7 +238,7 @@ fn token_id(text: &str) -> Result<u32, String> {
 
 #[derive(Args)]
 pub struct FixtureArguments {
-    /// Which shape: `tiny` (a few MB) or `e2b` (9.5 GiB).
+    /// Which shape: `e2b` (9.5 GiB), or a few MB with the features of a release.
     #[arg(value_enum)]
     pub shape: ShapeName,
     /// Where to write.
@@ -274,6 +274,21 @@ pub struct FixtureArguments {
 pub enum ShapeName {
     /// Every feature of E2B in a few MB.
     Tiny,
+    /// Those of Gemma 4 E4B.
+    #[value(name = "tiny-e4b")]
+    TinyE4b,
+    /// Those of Gemma 4 12B, the unified class.
+    #[value(name = "tiny-12b")]
+    Tiny12b,
+    /// Those of Gemma 4 31B.
+    #[value(name = "tiny-31b")]
+    Tiny31b,
+    /// Those of Gemma 4 26B-A4B, experts included.
+    #[value(name = "tiny-26b-a4b")]
+    Tiny26bA4b,
+    /// Those of Gemma 3.
+    #[value(name = "tiny-gemma3")]
+    TinyGemma3,
     /// Gemma 4 E2B, 1,951 tensors.
     E2b,
 }

@@ -6,6 +6,7 @@ mod gguf;
 mod killed;
 mod official_loader;
 mod refusals;
+mod releases;
 mod restore;
 mod steady;
 mod support;

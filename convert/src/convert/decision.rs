@@ -12,7 +12,7 @@ use w4pack_format::scale::ScaleDtype;
 
 use super::pass::Found;
 use crate::pack::{Contents, CopiedTensor, Module};
-use crate::plan::{Plan, Treatment};
+use crate::plan::Plan;
 
 /// Where a tensor goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,15 +33,14 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
-    /// Where a source tensor goes; `None` if it is not in the output.
-    pub(crate) fn destination(&self, treatment: Treatment) -> Option<Destination> {
-        match treatment {
-            Treatment::Pack(position)
-            | Treatment::Copy(position)
-            | Treatment::Relay(position, _) => Some(self.destinations[position]),
-            Treatment::KeepTower(tower) => Some(Destination::Copied(self.towers + tower)),
-            Treatment::LeaveOut(_) => None,
-        }
+    /// Where a text tensor goes, by its position in [`Plan::text`].
+    pub(crate) fn text(&self, position: usize) -> Destination {
+        self.destinations[position]
+    }
+
+    /// Where a tensor of the vision and audio side goes, by its position in [`Plan::towers`].
+    pub(crate) fn tower(&self, tower: usize) -> Destination {
+        Destination::Copied(self.towers + tower)
     }
 
     /// Everything packed with the dtype asked for.

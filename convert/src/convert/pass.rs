@@ -1,6 +1,8 @@
 //! One reading of the source: every byte hashed, every group recovered, everything written at its
 //! known place.
 
+use std::ops::Range;
+
 use w4pack_format::checkpoint::{Checkpoint, Shard};
 use w4pack_format::digest::{Blake3Hasher, Hasher};
 use w4pack_format::group::PACKED_BYTES;
@@ -55,6 +57,7 @@ pub(super) struct Found {
 /// The first group of a tensor that is off the grid.
 #[derive(Clone)]
 pub(super) struct OffGrid {
+    /// Row of the source tensor; in a stack of experts counted through all of them.
     pub row: u64,
     pub group: u64,
     pub misfit: Misfit,
@@ -100,27 +103,32 @@ impl Pass<'_> {
                 let sha256 = (fate != Fate::Packed).then(Hasher::default);
                 let blake3 = Blake3Hasher::default();
                 let mut tensor = OpenTensor { shard, info, file, blake3, sha256 };
-                match self.decisions.destination(planned.treatment) {
-                    None => self.stream(&mut tensor, &mut counter, |_, _| Ok(()))?,
-                    Some(Destination::Copied(copied)) => {
-                        self.stream(&mut tensor, &mut counter, |first, bytes| {
-                            self.writer.write_copied(copied, first, bytes)
-                        })?;
+                let whole = 0..info.bytes();
+                match planned.treatment {
+                    Treatment::LeaveOut(_) => {
+                        self.stream(&mut tensor, whole, &mut counter, |_, _| Ok(()))?;
                     }
-                    Some(Destination::Packed(module)) => match planned.treatment {
-                        Treatment::Relay(position, Part::Words) => {
+                    Treatment::Relay(position, Part::Words) => {
+                        if let Destination::Packed(module) = self.decisions.text(position) {
                             reading.modules[module] =
                                 self.relay(&mut tensor, &mut counter, position, module)?;
                         }
-                        // Steps are read beside the words; shapes were read for the plan.
-                        Treatment::Relay(..) => {
-                            self.stream(&mut tensor, &mut counter, |_, _| Ok(()))?;
+                    }
+                    // Steps are read beside the words; shapes were read for the plan.
+                    Treatment::Relay(..) => {
+                        self.stream(&mut tensor, whole, &mut counter, |_, _| Ok(()))?;
+                    }
+                    Treatment::KeepTower(tower) => {
+                        let to = self.decisions.tower(tower);
+                        self.take(to, whole, &mut tensor, &mut counter, sidecar, &mut reading)?;
+                    }
+                    treatment => {
+                        for position in treatment.positions() {
+                            let to = self.decisions.destinations[position];
+                            let part = self.part(position);
+                            self.take(to, part, &mut tensor, &mut counter, sidecar, &mut reading)?;
                         }
-                        _ => {
-                            reading.modules[module] =
-                                self.pack(&mut tensor, &mut counter, module, sidecar)?;
-                        }
-                    },
+                    }
                 }
                 reading.tensors.push(TensorRecord {
                     name: info.name.clone(),
@@ -141,26 +149,62 @@ impl Pass<'_> {
         Ok(reading)
     }
 
+    /// The bytes of its source tensor in which a text tensor lies.
+    fn part(&self, position: usize) -> Range<u64> {
+        let text = &self.plan.text[position];
+        let elements: usize = text.shape.iter().product();
+        let row: usize = text.shape.iter().skip(1).product();
+        let begin = 2 * (text.dense_first_row() * row) as u64;
+        begin..begin + 2 * elements as u64
+    }
+
+    /// Writes what a part of the open tensor becomes.
+    fn take(
+        &self,
+        destination: Destination,
+        part: Range<u64>,
+        tensor: &mut OpenTensor<'_>,
+        counter: &mut Counter<'_>,
+        sidecar: &mut Sidecar,
+        reading: &mut Reading,
+    ) -> Result<(), ConvertError> {
+        match destination {
+            Destination::Copied(copied) => {
+                self.stream(tensor, part, counter, |first, bytes| {
+                    self.writer.write_copied(copied, first, bytes)
+                })?;
+            }
+            Destination::Packed(module) => {
+                reading.modules[module] = self.pack(tensor, part, counter, module, sidecar)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a stack of experts some may be packed and some not: then it counts as packed.
     fn fate(&self, treatment: Treatment) -> Fate {
-        match self.decisions.destination(treatment) {
-            None => Fate::LeftOut,
-            Some(Destination::Packed(_)) => Fate::Packed,
-            Some(Destination::Copied(_)) => Fate::Copied,
+        let mut destinations =
+            treatment.positions().map(|position| self.decisions.destinations[position]);
+        match treatment {
+            Treatment::LeaveOut(_) => Fate::LeftOut,
+            _ if destinations.any(|to| matches!(to, Destination::Packed(_))) => Fate::Packed,
+            _ => Fate::Copied,
         }
     }
 
-    /// Streams a tensor through `take` and, beside it, through its hashes and the file's; what has
-    /// been written meanwhile is hashed as well.
+    /// Streams bytes of a tensor through `take` and, beside it, through its hashes and the file's;
+    /// what has been written meanwhile is hashed as well.
     fn stream(
         &self,
         tensor: &mut OpenTensor<'_>,
+        part: Range<u64>,
         counter: &mut Counter<'_>,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), ConvertError> + Send,
     ) -> Result<(), ConvertError> {
         let OpenTensor { shard, info, file, blake3, sha256 } = tensor;
-        let begin = shard.header.data_start() + info.begin;
+        let begin = shard.header.data_start() + info.begin + part.start;
         let source = &**self.checkpoint.source();
-        stream(source, &shard.path, begin, info.bytes(), |first, bytes| {
+        stream(source, &shard.path, begin, part.end - part.start, |first, bytes| {
             let (taken, (behind, _)) = rayon::join(
                 || take(first, bytes),
                 || {
@@ -184,21 +228,23 @@ impl Pass<'_> {
         })
     }
 
-    /// Recovers and writes a matrix. Once it is known not to fit what was decided for it, its
-    /// groups are still judged but no longer noted; what is written of it is thrown away with the
-    /// whole file.
+    /// Recovers and writes the matrix in a part of a tensor. Once it is known not to fit what was
+    /// decided for it, its groups are still judged but no longer noted; what is written of it is
+    /// thrown away with the whole file.
     ///
     /// A block is written and noted while the next one is recovered: so no thread waits for the
     /// one that writes.
     fn pack(
         &self,
         tensor: &mut OpenTensor<'_>,
+        part: Range<u64>,
         counter: &mut Counter<'_>,
         number: usize,
         sidecar: &mut Sidecar,
     ) -> Result<Found, ConvertError> {
         let module = &self.decisions.contents.modules[number];
         let (name, shard) = (&tensor.info.name, tensor.shard);
+        let first_row = part.start / (2 * module.columns as u64);
         let mut matrix = Matrix {
             pass: self,
             number,
@@ -208,7 +254,7 @@ impl Pass<'_> {
             recovered: 0,
         };
         let (mut packed, mut before) = (PackedBlock::default(), PackedBlock::default());
-        self.stream(tensor, counter, |first_byte, bytes| {
+        self.stream(tensor, part, counter, |first_byte, bytes| {
             let first = first_byte / GROUP_BYTES as u64;
             std::mem::swap(&mut packed, &mut before);
             let (recovered, taken) = rayon::join(
@@ -218,6 +264,7 @@ impl Pass<'_> {
             taken?;
             let Err(BlockError { group, misfit }) = recovered else { return Ok(()) };
             let (row, group) = place(module, first + group as u64);
+            let row = first_row + row;
             let may_stay = self.allow_off_grid && matches!(misfit, Misfit::OffGrid(_));
             if !may_stay {
                 let (file, tensor) = (self.checkpoint.place(&shard.path), name.clone());
@@ -276,7 +323,8 @@ impl Pass<'_> {
         let scale_name = format!("{}.{}", self.plan.source_name(position), Part::Scales.suffix());
         let file = tensor.shard.path.clone();
         let mut found = Found::default();
-        self.stream(tensor, counter, |first_byte, words| {
+        let whole = 0..tensor.info.bytes();
+        self.stream(tensor, whole, counter, |first_byte, words| {
             let first = first_byte / PACKED_BYTES as u64;
             let mut scales = vec![0; words.len() / PACKED_BYTES * from.bytes()];
             self.checkpoint.read_range(&scale_name, first * from.bytes() as u64, &mut scales)?;

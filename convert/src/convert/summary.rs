@@ -1,5 +1,6 @@
 //! From what the readings found to the report.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -81,8 +82,7 @@ impl<'a> Outcome<'a> {
                 }
                 _ => return None,
             };
-            let module = plan.output_module(position);
-            let source_name = plan.source_name(position);
+            let (module, source_name) = (plan.output_module(position), plan.source_name(position));
             Some(KeptTensor { module, source_name, row, group, misfit })
         };
         (0..plan.text.len()).filter_map(of_position).collect()
@@ -141,7 +141,18 @@ const FUSED: [&[&str]; 2] = [
 
 fn split_fusions(kept: &[String], packed: &[crate::pack::Module]) -> Vec<String> {
     let mut warnings = Vec::new();
+    let mut expert_layers = BTreeSet::new();
     for module in kept {
+        if let Some((layer, _)) = module.split_once(".experts.") {
+            let experts = format!("{layer}.experts.");
+            let split = packed.iter().any(|packed| packed.name.starts_with(&experts));
+            if split && expert_layers.insert(layer) {
+                warnings.push(format!(
+                    "`{module}` stays in bf16 while others of `{layer}.experts` are packed: vLLM \
+                     refuses such a mixture"
+                ));
+            }
+        }
         for fused in FUSED {
             let Some(layer) = fused.iter().find_map(|part| module.strip_suffix(part)) else {
                 continue;
@@ -197,7 +208,11 @@ pub(super) fn report(
                     sha256: record.sha256.clone().expect("only packed tensors go without"),
                     reason,
                 }),
-                _ => None,
+                Treatment::Pack(_)
+                | Treatment::PackEach { .. }
+                | Treatment::Relay(..)
+                | Treatment::Copy(_)
+                | Treatment::KeepTower(_) => None,
             }
         });
     let copied_files = plan.companions.iter().filter(|file| file.fate == CompanionFate::Copied);

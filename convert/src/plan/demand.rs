@@ -10,7 +10,7 @@ use w4pack_format::names::{NameLayout, TextTensor, is_tower, is_unused_shared_kv
 use w4pack_format::scale::ScaleDtype;
 
 use super::packed::{self, Part};
-use super::{Reason, head};
+use super::{Reason, Treatment, head};
 use crate::{ConvertError, Layout};
 
 /// By position in `text`: the dtype of the steps of what is packed already.
@@ -27,34 +27,44 @@ pub(super) fn relayed(
     text.iter().map(dtype).collect()
 }
 
-/// The demanded tensors by their full source name, each checked against the file.
+/// What becomes of the demanded tensors, by their full source name; each is checked against the
+/// file.
 pub(super) fn demanded(
     checkpoint: &Checkpoint,
     names: NameLayout,
     text: &[TextTensor],
     relayed: &[Option<ScaleDtype>],
     layout: Layout,
-) -> Result<HashMap<String, (usize, Option<Part>)>, ConvertError> {
-    let mut positions = HashMap::new();
+) -> Result<HashMap<String, Treatment>, ConvertError> {
+    let mut treatments = HashMap::new();
     for (position, wanted) in text.iter().enumerate() {
         if relayed[position].is_some() {
             let module = names.full_name(wanted.module());
             for part in Part::ALL {
                 let name = format!("{module}.{}", part.suffix());
-                positions.insert(name, (position, Some(part)));
+                treatments.insert(name, Treatment::Relay(position, part));
             }
             continue;
         }
-        let name = names.full_name(&wanted.name);
+        let name = names.full_name(wanted.dense_name());
+        if let Some(Treatment::PackEach { count, .. }) = treatments.get_mut(&name) {
+            *count += 1;
+            continue;
+        }
         let Some(located) = checkpoint.tensor(&name) else {
             let place = checkpoint.source().label().into();
-            let shape = wanted.shape.clone();
+            let shape = wanted.dense_shape().to_vec();
             return Err(ConvertError::MissingTensor { place, tensor: name, shape });
         };
         check(checkpoint, wanted, layout, located)?;
-        positions.insert(name, (position, None));
+        let treatment = match (&wanted.stack, layout.packs(wanted.role)) {
+            (Some(_), _) => Treatment::PackEach { first: position, count: 1 },
+            (None, true) => Treatment::Pack(position),
+            (None, false) => Treatment::Copy(position),
+        };
+        treatments.insert(name, treatment);
     }
-    Ok(positions)
+    Ok(treatments)
 }
 
 fn check(
@@ -69,8 +79,8 @@ fn check(
         tensor: info.name.clone(),
         problem,
     };
-    if info.shape != wanted.shape {
-        let (found, wanted) = (&info.shape, &wanted.shape);
+    if info.shape != wanted.dense_shape() {
+        let (found, wanted) = (&info.shape, wanted.dense_shape());
         return Err(fail(format!("its shape is {found:?}, config.json demands {wanted:?}")));
     }
     if info.dtype != Dtype::BF16 {

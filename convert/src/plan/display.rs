@@ -26,6 +26,7 @@ impl fmt::Display for Plan {
             writeln!(formatter, "pack  the same once more as lm_head")?;
         }
         self.tensors_of(formatter, "embed_tokens_per_layer", Role::EmbedTokensPerLayer)?;
+        self.tensors_of(formatter, "routers", Role::Router)?;
         self.tensors_of(formatter, "norms and scalars", Role::Vector)?;
         if !self.towers.is_empty() {
             writeln!(formatter, "copy  vision and audio side: {} tensors", self.towers.len())?;

@@ -144,21 +144,24 @@ fn tensors(plan: &Plan, decisions: &Decisions) -> Vec<TensorForecast> {
             Treatment::LeaveOut(reason) => Some(reason),
             _ => None,
         };
-        let (becomes, output, output_bytes) = match decisions.destination(treatment) {
-            None => ("left-out", None, 0),
+        let (becomes, output, output_bytes) = match treatment {
+            Treatment::LeaveOut(_) => ("left-out", None, 0),
+            Treatment::KeepTower(tower) => of_destination(decisions, decisions.tower(tower)),
             // Of a module that is packed already the words stand for all three tensors.
-            Some(Destination::Packed(number))
-                if matches!(treatment, Treatment::Relay(_, Part::Scales | Part::Shape)) =>
-            {
-                ("packed", Some(decisions.contents.modules[number].name.clone()), 0)
+            Treatment::Relay(position, Part::Scales | Part::Shape) => {
+                let (becomes, output, _) = of_destination(decisions, decisions.text(position));
+                (becomes, output, 0)
             }
-            Some(Destination::Packed(number)) => {
-                let module = &decisions.contents.modules[number];
-                ("packed", Some(module.name.clone()), decisions.contents.packed_bytes(number))
+            Treatment::PackEach { first, count } => {
+                let parts = first..first + count;
+                let bytes = parts.map(|at| of_destination(decisions, decisions.text(at)).2).sum();
+                let stack = plan.names.full_name(plan.text[first].dense_name());
+                ("packed", Some(stack), bytes)
             }
-            Some(Destination::Copied(number)) => {
-                let tensor = &decisions.contents.copied[number];
-                ("copied", Some(tensor.name.clone()), decisions.contents.copied_bytes(number))
+            Treatment::Pack(position)
+            | Treatment::Copy(position)
+            | Treatment::Relay(position, Part::Words) => {
+                of_destination(decisions, decisions.text(position))
             }
         };
         let (file, tensor) = (file.to_string(), name.to_string());
@@ -167,6 +170,22 @@ fn tensors(plan: &Plan, decisions: &Decisions) -> Vec<TensorForecast> {
     plan.tensors()
         .map(|(shard, tensor)| of_tensor(&shard.path, &tensor.name, tensor.bytes, tensor.treatment))
         .collect()
+}
+
+/// What becomes of a tensor that goes there, under which name, and the bytes of it.
+fn of_destination(
+    decisions: &Decisions,
+    destination: Destination,
+) -> (&'static str, Option<String>, u64) {
+    let contents = &decisions.contents;
+    match destination {
+        Destination::Packed(number) => {
+            ("packed", Some(contents.modules[number].name.clone()), contents.packed_bytes(number))
+        }
+        Destination::Copied(number) => {
+            ("copied", Some(contents.copied[number].name.clone()), contents.copied_bytes(number))
+        }
+    }
 }
 
 fn files(plan: &Plan) -> Vec<FileForecast> {
@@ -198,7 +217,9 @@ fn probe(checkpoint: &Checkpoint, plan: &Plan) -> Result<Probe, ConvertError> {
     for (shard, planned) in checkpoint.shards().iter().zip(&plan.shards) {
         for (info, tensor) in shard.header.tensors.iter().zip(&planned.tensors) {
             let is_packed = matches!(tensor.treatment, Treatment::Relay(_, Part::Words));
-            if is_packed || matches!(tensor.treatment, Treatment::Pack(_)) {
+            let is_dense =
+                matches!(tensor.treatment, Treatment::Pack(_) | Treatment::PackEach { .. });
+            if is_packed || is_dense {
                 let begin = shard.header.data_start() + info.begin;
                 let places = (0..info.bytes()).step_by(BLOCK as usize);
                 blocks.extend(places.map(|at| {

@@ -13,8 +13,10 @@ pub use companions::{Companion, CompanionFate};
 pub use forecast::{FileForecast, Forecast, Probe, TensorForecast, forecast};
 pub use packed::Part;
 
+use std::ops::Range;
+
 use w4pack_format::checkpoint::{Checkpoint, Located};
-use w4pack_format::config::Config;
+use w4pack_format::config::{Config, Family};
 use w4pack_format::dtype::Dtype;
 use w4pack_format::gguf::names::{ROPE_FREQS, to_gguf};
 use w4pack_format::names::{NameLayout, TextTensor, is_tower, text_tensors};
@@ -96,12 +98,33 @@ pub enum Treatment {
     /// Part of a module that is packed already: codes and steps go over as they are; the position
     /// in [`Plan::text`].
     Relay(usize, Part),
+    /// Cut into the matrices of single experts, each packed by itself; they follow each other in
+    /// [`Plan::text`] as their rows do in the tensor.
+    PackEach {
+        /// Position of the first.
+        first: usize,
+        /// How many there are.
+        count: usize,
+    },
     /// Copied byte for byte under its name in the output; the position in [`Plan::text`].
     Copy(usize),
     /// Copied byte for byte; the position in [`Plan::towers`].
     KeepTower(usize),
     /// Not in the output.
     LeaveOut(Reason),
+}
+
+impl Treatment {
+    /// Positions in [`Plan::text`] of what the tensor becomes, in the order of its bytes.
+    pub fn positions(self) -> Range<usize> {
+        match self {
+            Treatment::Pack(position)
+            | Treatment::Relay(position, _)
+            | Treatment::Copy(position) => position..position + 1,
+            Treatment::PackEach { first, count } => first..first + count,
+            Treatment::KeepTower(_) | Treatment::LeaveOut(_) => 0..0,
+        }
+    }
 }
 
 /// Why a tensor is not in the output.
@@ -140,14 +163,18 @@ impl Reason {
 /// unpack what the source has packed.
 pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertError> {
     let source = checkpoint.source();
-    let config = Config::load(&**source)?;
+    let mut config = Config::load(&**source)?;
+    if config.text.family == Family::Gemma3 && config.layout.is_multimodal() {
+        // The configuration does not tell which of two prefixes the names carry.
+        config.layout = NameLayout::of_names(checkpoint.names());
+    }
     let is_packed = packed::is_packed(checkpoint);
     if config.quantization.is_some() && !is_packed {
         return Err(ConvertError::NothingPacked { place: source.label().into() });
     }
     // Other makers' configurations do not always say how their tensors are called.
     let source_names = match is_packed {
-        true => NameLayout::of_tensors(checkpoint.names()),
+        true => NameLayout::of_names(checkpoint.names()),
         false => config.layout,
     };
     let has_head = checkpoint.names().any(|name| name.starts_with("lm_head."));
@@ -173,11 +200,7 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
         for info in &shard.header.tensors {
             let located = Located { shard, info };
             let treatment = match demanded.get(info.name.as_str()) {
-                Some(&(position, Some(part))) => Treatment::Relay(position, part),
-                Some(&(position, None)) if options.layout.packs(text[position].role) => {
-                    Treatment::Pack(position)
-                }
-                Some(&(position, None)) => Treatment::Copy(position),
+                Some(&treatment) => treatment,
                 None if options.towers == Towers::Keep && is_tower(&info.name) => {
                     demand::check_tower(located)?;
                     let (name, shape) = (info.name.clone(), info.shape.clone());
@@ -241,6 +264,15 @@ fn gguf_form(
     if options.scale_dtype != ScaleDtype::F16 {
         return Err(refuse("the steps of Q4_0 blocks are f16 (--scale-dtype f16)"));
     }
+    let text = &config.text;
+    if text.family != Family::Gemma4 {
+        let kind = text.family.multimodal_type();
+        return Err(refuse(&format!("w4pack writes it for model_type gemma4, not for {kind}")));
+    }
+    if text.experts.is_some() || text.layers.iter().any(|layer| layer.values_are_keys) {
+        let problem = "w4pack writes it for models without experts whose layers all have a v_proj";
+        return Err(refuse(problem));
+    }
     let factors = llama_cpp::rope_factors(&config.text)?;
     Ok(GgufForm {
         metadata: llama_cpp::metadata(source, config)?,
@@ -263,6 +295,10 @@ fn output_names(
         }
         Towers::Keep if !checkpoint.names().any(is_tower) => {
             let problem = "none of its tensors belongs to a vision or audio tower";
+            Err(ConvertError::NoTowers { place: place(), problem })
+        }
+        Towers::Keep if config.text.family != Family::Gemma4 => {
+            let problem = "w4pack keeps the towers of Gemma 4's encoder models only";
             Err(ConvertError::NoTowers { place: place(), problem })
         }
         Towers::Keep => Ok(NameLayout::Multimodal),
@@ -297,12 +333,13 @@ impl Plan {
         self.relayed.iter().any(Option::is_some)
     }
 
-    /// The name of a text tensor in the source; of its module, where the source has it packed.
+    /// The name of the source tensor that holds a text tensor; of its module, where the source has
+    /// it packed.
     pub fn source_name(&self, position: usize) -> String {
         let tensor = &self.text[position];
         match self.relayed[position] {
             Some(_) => self.source_names.full_name(tensor.module()),
-            None => self.source_names.full_name(&tensor.name),
+            None => self.source_names.full_name(tensor.dense_name()),
         }
     }
 

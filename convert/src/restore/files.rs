@@ -228,7 +228,7 @@ impl<'a> Files<'a> {
             revision: inventory.manifest.source.revision.clone(),
             complete: self.missing.is_empty(),
             tensors: restored.len(),
-            tensors_unpacked: by(|origin| matches!(origin, Origin::Packed(_))),
+            tensors_unpacked: by(|origin| matches!(origin, Origin::Packed(_) | Origin::Stack(_))),
             tensors_from_towers: by(|origin| matches!(origin, Origin::Towers)),
             identical_files: weights.chain(small).collect(),
             missing: self.missing.clone(),
@@ -297,18 +297,44 @@ impl Writing<'_> {
         tensor: &SourceTensor,
         mut take: impl FnMut(&mut Self, &[u8]) -> Result<(), ConvertError> + Send,
     ) -> Result<(), ConvertError> {
-        let inventory = self.inventory;
-        let (checkpoint, name) = match &tensor.origin {
-            Some(Origin::Packed(module)) => {
-                let shape = [tensor.info.shape[0], tensor.info.shape[1]];
-                let mut module =
-                    PackedModule::open(inventory.packed, &self.sidecar, module, shape)?;
-                return pump(|block| module.next_block(block), |bytes| take(self, bytes));
+        match &tensor.origin {
+            Some(Origin::Stack(pieces)) => pieces
+                .iter()
+                .try_for_each(|piece| self.stream_from(&piece.origin, &piece.shape, &mut take)),
+            Some(Origin::Towers) => {
+                let towers = self.inventory.towers.expect("they were asked");
+                self.stream_tensor(towers, &tensor.info.name, &mut take)
             }
-            Some(Origin::Copied(name)) => (inventory.packed, name),
-            Some(Origin::Towers) => (inventory.towers.expect("they were asked"), &tensor.info.name),
+            Some(origin) => self.stream_from(origin, &tensor.info.shape, &mut take),
             None => unreachable!("only tensors with an origin are written"),
-        };
+        }
+    }
+
+    /// Hands a matrix or a copied tensor of the packed checkpoint to `take`.
+    fn stream_from(
+        &mut self,
+        origin: &Origin,
+        shape: &[usize],
+        take: &mut (impl FnMut(&mut Self, &[u8]) -> Result<(), ConvertError> + Send),
+    ) -> Result<(), ConvertError> {
+        let packed = self.inventory.packed;
+        match (origin, shape) {
+            (Origin::Packed(module), &[rows, columns]) => {
+                let mut module =
+                    PackedModule::open(packed, &self.sidecar, module, [rows, columns])?;
+                pump(|block| module.next_block(block), |bytes| take(self, bytes))
+            }
+            (Origin::Copied(name), _) => self.stream_tensor(packed, name, take),
+            _ => unreachable!("a packed module is a matrix, and a stack is no part of another"),
+        }
+    }
+
+    fn stream_tensor(
+        &mut self,
+        checkpoint: &Checkpoint,
+        name: &str,
+        take: &mut (impl FnMut(&mut Self, &[u8]) -> Result<(), ConvertError> + Send),
+    ) -> Result<(), ConvertError> {
         let located = checkpoint.tensor(name).ok_or_else(|| checkpoint.missing(name))?;
         let begin = located.shard.header.data_start() + located.info.begin;
         let source = &**checkpoint.source();

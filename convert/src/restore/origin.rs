@@ -18,8 +18,19 @@ pub(super) enum Origin {
     Packed(String),
     /// This tensor of the packed checkpoint, as it is.
     Copied(String),
+    /// Matrices of single experts, one after the other.
+    Stack(Vec<Piece>),
     /// The tensor of the same name in the checkpoint that supplies the towers.
     Towers,
+}
+
+/// A matrix of one expert, whose rows are a part of a stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// [`Origin::Packed`] or [`Origin::Copied`].
+    pub origin: Origin,
+    /// Rows and columns.
+    pub shape: [usize; 2],
 }
 
 /// A source tensor as the manifest describes it.
@@ -144,6 +155,7 @@ fn in_packed(
 ) -> Result<Option<Origin>, ConvertError> {
     let names = [info.name.clone(), text_only_name(&info.name)];
     match fate {
+        Fate::Packed if info.shape.len() == 3 => stack(packed, info, &names).map(Some),
         Fate::Packed => {
             let modules = names.iter().map(|name| name.strip_suffix(".weight").unwrap_or(name));
             let found = modules
@@ -172,6 +184,42 @@ fn in_packed(
             }
         }
     }
+}
+
+/// The pieces of a stack of experts: `gate_up_proj` has the rows of gate and up of the first
+/// expert, then those of the second; `down_proj` one matrix an expert.
+fn stack(
+    packed: &Checkpoint,
+    info: &TensorInfo,
+    names: &[String; 2],
+) -> Result<Origin, ConvertError> {
+    let parts: &[&str] = match info.name.rsplit('.').next() {
+        Some("gate_up_proj") => &["gate_proj", "up_proj"],
+        _ => &["down_proj"],
+    };
+    let [experts, rows, columns] = info.shape[..] else { unreachable!("three dimensions") };
+    let shape = [rows / parts.len(), columns];
+    let mut pieces = Vec::with_capacity(experts * parts.len());
+    for expert in 0..experts {
+        for part in parts {
+            let modules = names.each_ref().map(|name| {
+                let folder = name.rsplit_once('.').map_or("", |(folder, _)| folder);
+                format!("{folder}.{expert}.{part}")
+            });
+            let is_packed =
+                |module: &&String| packed.tensor(&format!("{module}.weight_packed")).is_some();
+            let is_plain = |module: &&String| packed.tensor(&format!("{module}.weight")).is_some();
+            let origin = match (modules.iter().find(is_packed), modules.iter().find(is_plain)) {
+                (Some(module), _) => Origin::Packed(module.clone()),
+                (None, Some(module)) => Origin::Copied(format!("{module}.weight")),
+                (None, None) => {
+                    return Err(packed.missing(&format!("{}.weight_packed", modules[0])).into());
+                }
+            };
+            pieces.push(Piece { origin, shape });
+        }
+    }
+    Ok(Origin::Stack(pieces))
 }
 
 fn same_kind(found: Option<Located<'_>>, info: &TensorInfo) -> bool {

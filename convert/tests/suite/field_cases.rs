@@ -246,11 +246,11 @@ fn sources_that_do_not_fit_their_config_are_refused_by_name() {
         (&|small| small.config["quantization_config"] = packed_already(), &["no tensor is packed"]),
         (
             &|small| small.config["text_config"]["enable_moe_block"] = json!(true),
-            &["enable_moe_block"],
+            &["num_experts", "missing"],
         ),
         (
             &|small| small.config["text_config"]["attention_k_eq_v"] = json!(true),
-            &["attention_k_eq_v"],
+            &["v_proj.weight", "account"],
         ),
     ];
     for (tamper, words) in tamper {

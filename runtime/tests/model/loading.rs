@@ -189,11 +189,27 @@ fn missing_extra_and_misshapen_tensors_are_named() {
 
 #[test]
 fn models_of_other_kinds_are_refused_by_the_field_that_makes_them_so() {
-    for field in ["enable_moe_block", "attention_k_eq_v"] {
-        let mut draft = random::packed(1);
-        draft.config[field] = true.into();
-        refused(&draft, &["config.json", field, "not supported"]);
+    let mut draft = random::packed(1);
+    draft.config["attention_bias"] = true.into();
+    refused(&draft, &["config.json", "attention_bias", "not supported"]);
+
+    // With experts the same names are too few, without values of their own too many.
+    let mut draft = random::packed(1);
+    draft.config["enable_moe_block"] = true.into();
+    refused(&draft, &["config.json", "num_experts", "missing"]);
+    for (key, value) in [("num_experts", 4), ("top_k_experts", 2), ("moe_intermediate_size", 32)] {
+        draft.config[key] = value.into();
     }
+    refused(&draft, &["lacks", "layers.0.router.scale"]);
+
+    let mut draft = random::packed(1);
+    draft.config["attention_k_eq_v"] = true.into();
+    refused(&draft, &["no part of this model reads", "layers.2.self_attn.v_proj.weight_packed"]);
+
+    let mut draft = random::packed(1);
+    draft.config["model_type"] = "gemma3_text".into();
+    draft.config["rope_parameters"] = serde_json::Value::Null;
+    refused(&draft, &["is a Gemma 3", "runs Gemma 4"]);
 }
 
 #[test]

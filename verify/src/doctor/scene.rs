@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::config::{CONFIG_FILE, Config};
+use w4pack_format::config::{CONFIG_FILE, Config, Family};
 use w4pack_format::names::{NameLayout, Role, is_tower, is_unused_shared_kv, text_tensors};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::Source;
@@ -88,18 +88,15 @@ impl Scene {
     pub(super) fn open(source: Arc<dyn Source>) -> Result<Scene> {
         let checkpoint = Checkpoint::open(source)?;
         let (config, scheme) = read_config(&**checkpoint.source())?;
-        let multimodal = NameLayout::Multimodal.prefix();
-        let names = match checkpoint.names().any(|name| name.starts_with(multimodal)) {
-            true => NameLayout::Multimodal,
-            false => NameLayout::TextOnly,
-        };
+        check_known(&config)?;
+        let names = NameLayout::of_names(checkpoint.names());
         let mut tensors: BTreeMap<&str, ()> = checkpoint.names().map(|name| (name, ())).collect();
         let (mut modules, mut missing_vectors) = (Vec::new(), Vec::new());
         for tensor in text_tensors(&config.text) {
             let kind = match tensor.role {
                 Role::Linear => ModuleKind::Linear,
                 Role::EmbedTokens | Role::EmbedTokensPerLayer => ModuleKind::Embedding(tensor.role),
-                Role::Vector => {
+                Role::Vector | Role::Router => {
                     let name = names.full_name(&tensor.name);
                     if tensors.remove(name.as_str()).is_none() {
                         missing_vectors.push(name);
@@ -153,6 +150,20 @@ impl Scene {
     pub(super) fn packed(&self) -> impl Iterator<Item = &Module> {
         self.modules.iter().filter(|module| module.is_packed())
     }
+}
+
+/// The rules were learned from loaders of Gemma 4 without experts; of others they know nothing.
+fn check_known(config: &Config) -> Result<()> {
+    let other = match (config.text.family, &config.text.experts) {
+        (Family::Gemma3, _) => "a Gemma 3",
+        (_, Some(_)) => "a model with experts",
+        _ => return Ok(()),
+    };
+    Err(FormatError::Field {
+        file: CONFIG_FILE.into(),
+        field: "architectures".into(),
+        problem: format!("this is {other}, doctor knows loaders of Gemma 4 without experts"),
+    })
 }
 
 /// config.json, and its `quantization_config` apart: the rest must describe a Gemma 4.

@@ -89,7 +89,9 @@ fn names(scene: &Scene) -> Option<Finding> {
     }
     let (class, found) = match declared {
         NameLayout::TextOnly => ("the text-only class", "model.language_model.*"),
-        NameLayout::Multimodal => ("the multimodal class", "model.* without language_model"),
+        NameLayout::Multimodal | NameLayout::MultimodalGemma3 => {
+            ("the multimodal class", "model.* without language_model")
+        }
     };
     let class = architecture(&scene.config).map_or(class.into(), |name| format!("`{name}`"));
     about(

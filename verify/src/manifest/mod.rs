@@ -211,8 +211,9 @@ fn check_tensors(
     findings: &mut Findings,
 ) {
     let mut fates: BTreeMap<&str, Fate> = BTreeMap::new();
-    fates.extend(pairing.packed.iter().map(|pair| (pair.source.as_str(), Fate::Packed)));
+    // Of a stack of experts some may be packed and some not: then it counts as packed.
     fates.extend(pairing.copies.iter().map(|pair| (pair.other.as_str(), Fate::Copied)));
+    fates.extend(pairing.packed.iter().map(|pair| (pair.source.as_str(), Fate::Packed)));
     fates.extend(pairing.left_out.iter().map(|name| (name.as_str(), Fate::LeftOut)));
     let records = &manifest.source.tensors;
     for record in records {

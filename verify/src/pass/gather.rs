@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::Receiver;
 
 use super::work::{Done, Found};
-use super::{Pass, Task};
+use super::{Pass, Task, Tasks};
 use crate::prove::Tally;
 use crate::ranges::Differences;
 use crate::report::Fault;
@@ -13,9 +13,9 @@ use crate::sidecar::ModuleSidecar;
 /// All that was found in tensors.
 #[derive(Default)]
 pub struct Gathered {
-    /// Packed ones, by the source's name.
+    /// Packed ones, by module.
     pub tallies: BTreeMap<String, Tally>,
-    /// Copied ones, by the source's name.
+    /// Copied ones, by the result's name.
     pub copies: BTreeMap<String, Differences>,
     /// Entries of the sidecar that cannot be read.
     pub sidecar_faults: Vec<Fault>,
@@ -23,11 +23,7 @@ pub struct Gathered {
 
 impl Gathered {
     /// Takes what comes until all workers have hung up.
-    pub fn of(
-        arriving: &Receiver<Done>,
-        tasks: &BTreeMap<&str, Task<'_>>,
-        pass: &Pass<'_>,
-    ) -> Gathered {
+    pub fn of(arriving: &Receiver<Done>, tasks: &Tasks<'_>, pass: &Pass<'_>) -> Gathered {
         let mut gathered = Gathered::default();
         let mut open = None;
         let mut early = HashMap::new();
@@ -45,12 +41,13 @@ impl Gathered {
     fn take(
         &mut self,
         done: Done,
-        tasks: &BTreeMap<&str, Task<'_>>,
+        tasks: &Tasks<'_>,
         pass: &Pass<'_>,
         open: &mut Option<(Tally, Option<ModuleSidecar>)>,
     ) {
         let Done { block, found } = done;
-        match (found, tasks.get(&*block.tensor)) {
+        let task = tasks.get(&*block.tensor).map(|parts| parts[block.part].task);
+        match (found, task) {
             (Found::Groups(judged), Some(Task::Prove(pair))) => {
                 let (tally, sidecar) = open.get_or_insert_with(|| {
                     let entry = pass.sidecar.map(|sidecar| sidecar.module(&pair.module));
@@ -66,11 +63,11 @@ impl Gathered {
                     if let Some(sidecar) = sidecar {
                         tally.finish_sidecar(sidecar);
                     }
-                    self.tallies.insert(block.tensor.to_string(), tally);
+                    self.tallies.insert(pair.module.clone(), tally);
                 }
             }
-            (Found::Copy(differences, _), _) => {
-                self.copies.entry(block.tensor.to_string()).or_default().add(differences);
+            (Found::Copy(differences, _), Some(Task::Copy(pair))) => {
+                self.copies.entry(pair.result.clone()).or_default().add(differences);
             }
             _ => {}
         }
