@@ -25,10 +25,14 @@ pub struct Arguments {
 pub enum Command {
     /// Convert Google's bf16 checkpoint to 4-bit packed weights, codes and steps recovered.
     Convert(ConvertArguments),
+    /// Give the bf16 source back from a packed checkpoint, bit for bit.
+    Restore(RestoreArguments),
     /// Prove that a packed checkpoint holds exactly its source's weights.
     Verify(VerifyArguments),
     /// Show what is in a checkpoint: kinds of tensors, and the grid that their values lie on.
     Inspect(InspectArguments),
+    /// Say what another loader would make of a checkpoint.
+    Doctor(DoctorArguments),
     /// Generate text or tokens from a checkpoint.
     Run(RunArguments),
     /// Write a synthetic checkpoint in Google's layout.
@@ -69,10 +73,11 @@ pub struct ConvertArguments {
     /// Threads; default: all cores.
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Print what would become of each tensor, and stop.
-    #[arg(long, conflicts_with = "json")]
+    /// Print what would become of each tensor, how large the result and how long it takes, and
+    /// stop; no file is touched.
+    #[arg(long)]
     pub plan: bool,
-    /// Print the report as one JSON object.
+    /// Print the report (or the plan) as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -104,6 +109,25 @@ pub enum TowersName {
     Drop,
     /// Copied byte for byte; the result has Google's multimodal names and configuration.
     Keep,
+}
+
+#[derive(Args)]
+pub struct RestoreArguments {
+    /// The packed checkpoint.
+    pub packed: String,
+    /// Where to write: a folder that does not exist or is empty.
+    #[arg(long)]
+    pub out: PathBuf,
+    /// A checkpoint with the tensors that the packed one lacks (vision and audio towers); only their
+    /// bytes are read.
+    #[arg(long)]
+    pub towers_from: Option<String>,
+    /// Threads; default: all cores.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]
@@ -155,6 +179,31 @@ pub struct InspectArguments {
     /// Print the report as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+#[command(arg_required_else_help = true)]
+pub struct DoctorArguments {
+    /// The checkpoint.
+    #[arg(requires = "loader")]
+    pub packed: Option<String>,
+    /// The loader.
+    #[arg(long = "for", value_enum, value_name = "LOADER", requires = "packed")]
+    pub loader: Option<LoaderName>,
+    /// Print the diagnosis as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LoaderName {
+    /// transformers with compressed-tensors.
+    Transformers,
+    /// vLLM.
+    Vllm,
+    /// llama.cpp, and what is built on it: Ollama, LM Studio.
+    #[value(name = "llama.cpp")]
+    LlamaCpp,
 }
 
 #[derive(Args)]
@@ -216,7 +265,7 @@ fn token_id(text: &str) -> Result<u32, String> {
 
 #[derive(Args)]
 pub struct FixtureArguments {
-    /// Which shape: `tiny` (a few MB) or `e2b` (9.5 GiB).
+    /// Which shape: `e2b` (9.5 GiB), or a few MB with the features of a release.
     #[arg(value_enum)]
     pub shape: ShapeName,
     /// Where to write.
@@ -252,6 +301,21 @@ pub struct FixtureArguments {
 pub enum ShapeName {
     /// Every feature of E2B in a few MB.
     Tiny,
+    /// Those of Gemma 4 E4B.
+    #[value(name = "tiny-e4b")]
+    TinyE4b,
+    /// Those of Gemma 4 12B, the unified class.
+    #[value(name = "tiny-12b")]
+    Tiny12b,
+    /// Those of Gemma 4 31B.
+    #[value(name = "tiny-31b")]
+    Tiny31b,
+    /// Those of Gemma 4 26B-A4B, experts included.
+    #[value(name = "tiny-26b-a4b")]
+    Tiny26bA4b,
+    /// Those of Gemma 3.
+    #[value(name = "tiny-gemma3")]
+    TinyGemma3,
     /// Gemma 4 E2B, 1,951 tensors.
     E2b,
 }

@@ -56,6 +56,9 @@ pub struct SourceRecord {
     pub files: Vec<FileRecord>,
     /// The header of every safetensors file, as it stands there (padding included).
     pub headers: Vec<HeaderRecord>,
+    /// config.json and, where there is one, the index: the output rewrites the one and goes without
+    /// the other.
+    pub texts: Vec<TextRecord>,
     /// Every tensor of the source, in the order of the files and of the bytes in them.
     pub tensors: Vec<TensorRecord>,
 }
@@ -79,6 +82,16 @@ pub struct HeaderRecord {
     /// The file.
     pub path: String,
     /// The JSON text between the length field and the data section.
+    pub text: String,
+}
+
+/// A small source file, word for word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextRecord {
+    /// The file.
+    pub path: String,
+    /// All of it.
     pub text: String,
 }
 

@@ -5,7 +5,7 @@ use crate::weights::{LoadOptions, LoadProgress, Matrix, load};
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::{Config, LayerKind};
 
-/// A Gemma 4 text model in memory.
+/// A Gemma 4 text model in memory, of any size and class.
 #[derive(Debug)]
 pub struct Model {
     /// `config.json`, checked.
@@ -72,7 +72,9 @@ pub struct LayerWeights {
     pub up_proj: Matrix,
     /// `[hidden, intermediate]`.
     pub down_proj: Matrix,
-    /// Behind the MLP, `[hidden]`.
+    /// Beside the MLP; `None` in models without experts.
+    pub experts: Option<Experts>,
+    /// Behind the MLP, and behind its sum with the experts, `[hidden]`.
     pub post_mlp_norm: Vec<f32>,
     /// `None` in models without per-layer inputs.
     pub per_layer_block: Option<PerLayerBlock>,
@@ -87,8 +89,39 @@ pub struct KeysAndValues {
     pub k_proj: Matrix,
     /// For each head, `[head_dim]`.
     pub k_norm: Vec<f32>,
-    /// `[kv_heads * head_dim, hidden]`; values are normed without a weight.
-    pub v_proj: Matrix,
+    /// `[kv_heads * head_dim, hidden]`; values are normed without a weight. `None`: they are what
+    /// `k_proj` gives, before the keys' norm and rotation.
+    pub v_proj: Option<Matrix>,
+}
+
+/// The experts of a layer and what chooses among them.
+#[derive(Debug)]
+pub struct Experts {
+    /// Scores of the experts, `[experts, hidden]`.
+    pub router: Matrix,
+    /// Multiplies the router's normed input, `[hidden]`.
+    pub router_scale: Vec<f32>,
+    /// Multiplies an expert's share, `[experts]`.
+    pub per_expert_scale: Vec<f32>,
+    /// Behind the MLP and before its sum with the experts, `[hidden]`.
+    pub post_mlp_norm: Vec<f32>,
+    /// Before the experts, `[hidden]`.
+    pub pre_norm: Vec<f32>,
+    /// Behind the sum of the experts, `[hidden]`.
+    pub post_norm: Vec<f32>,
+    /// The experts.
+    pub experts: Vec<Expert>,
+}
+
+/// One expert.
+#[derive(Debug)]
+pub struct Expert {
+    /// `[width, hidden]`.
+    pub gate_proj: Matrix,
+    /// `[width, hidden]`.
+    pub up_proj: Matrix,
+    /// `[hidden, width]`.
+    pub down_proj: Matrix,
 }
 
 /// The end of a layer, where its per-layer input comes in.
@@ -177,8 +210,17 @@ impl Weights {
             vectors.extend([&layer.input_norm, &layer.q_norm, &layer.post_attention_norm]);
             vectors.extend([&layer.pre_mlp_norm, &layer.post_mlp_norm]);
             if let Some(own) = &layer.keys_and_values {
-                matrices.extend([&own.k_proj, &own.v_proj]);
+                matrices.push(&own.k_proj);
+                matrices.extend(&own.v_proj);
                 vectors.push(&own.k_norm);
+            }
+            if let Some(block) = &layer.experts {
+                matrices.push(&block.router);
+                for expert in &block.experts {
+                    matrices.extend([&expert.gate_proj, &expert.up_proj, &expert.down_proj]);
+                }
+                vectors.extend([&block.router_scale, &block.per_expert_scale]);
+                vectors.extend([&block.post_mlp_norm, &block.pre_norm, &block.post_norm]);
             }
             if let Some(block) = &layer.per_layer_block {
                 matrices.extend([&block.input_gate, &block.projection]);

@@ -106,7 +106,7 @@ impl Comparison<'_> {
             let counts = match tensor.role {
                 Role::EmbedTokens => &mut report.tables.embed_tokens,
                 Role::EmbedTokensPerLayer => &mut report.tables.embed_tokens_per_layer,
-                Role::Linear | Role::Vector => &mut report.linears,
+                Role::Linear | Role::Router | Role::Vector => &mut report.linears,
             };
             counts.add(&part.counts);
             report.whole.add(&part.counts);

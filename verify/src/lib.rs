@@ -8,12 +8,13 @@
 //! Read in this order: [`arithmetic`]; `with_source` (the proof from beginning to end); `pair`
 //! (which tensor stands for which); `pass` (every byte read once, by whom); `prove` (groups in
 //! blocks); `sidecar`; `config`; `headers`; `companions`; `manifest`; `alone` (a result without its
-//! source); [`report`].
+//! source); [`report`]. [`doctor`] is apart: what other loaders would make of a result.
 
 mod alone;
 pub mod arithmetic;
 mod companions;
 mod config;
+pub mod doctor;
 mod findings;
 mod gguf;
 mod headers;

@@ -169,8 +169,8 @@ fn copies(
     for pair in pairs {
         let (Some(found), Some(differences), Some(sha256)) = (
             result.tensor(&pair.result),
-            outcome.copies.remove(&pair.other),
-            outcome.hashes.tensors.get(&pair.other).and_then(|hashes| hashes.sha256.as_ref()),
+            outcome.copies.remove(&pair.result),
+            outcome.hashes.copies.get(&pair.result),
         ) else {
             continue;
         };
@@ -214,7 +214,7 @@ fn kept(
     findings: &mut Findings,
 ) {
     for pair in pairs.iter().filter(|pair| pair.is_kept) {
-        if outcome.off_grid.contains(&pair.other) {
+        if outcome.off_grid.contains(&pair.result) {
             findings.note(format!("`{}` is off the grid, and kept in bf16", pair.result));
             continue;
         }
@@ -283,11 +283,11 @@ fn packed(
     let mut votes = Votes::default();
     findings.faults.append(&mut outcome.sidecar_faults);
     for pair in &pairing.packed {
-        let Some(tally) = outcome.tallies.remove(&pair.source) else { continue };
+        let Some(tally) = outcome.tallies.remove(&pair.module) else { continue };
         let counts = match pair.role {
             Role::EmbedTokens => &mut report.tables.embed_tokens,
             Role::EmbedTokensPerLayer => &mut report.tables.embed_tokens_per_layer,
-            Role::Linear | Role::Vector => &mut report.linears,
+            Role::Linear | Role::Router | Role::Vector => &mut report.linears,
         };
         counts.add(&tally.counts);
         report.whole.add(&tally.counts);

@@ -2,10 +2,12 @@
 
 pub mod convert;
 pub mod demo;
+pub mod doctor;
 pub mod engine;
 pub mod eval;
 pub mod fixture;
 pub mod inspect;
+pub mod restore;
 pub mod run;
 pub mod verify;
 

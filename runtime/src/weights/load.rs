@@ -3,12 +3,14 @@
 use super::inventory::{self, Entry, LM_HEAD, Storage, fault, file_of};
 use super::matrix::{Matrix, Scales, WeightValues};
 use crate::error::{Result, RuntimeError};
-use crate::model::{KeysAndValues, LayerWeights, Model, PerLayerBlock, PerLayerInputs, Weights};
+use crate::model::{
+    Expert, Experts, KeysAndValues, LayerWeights, Model, PerLayerBlock, PerLayerInputs, Weights,
+};
 use bytemuck::Pod;
 use half::bf16;
 use std::collections::BTreeMap;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::config::Config;
+use w4pack_format::config::{Config, ExpertsConfig, Family};
 use w4pack_format::group::GROUP;
 use w4pack_format::scale::ScaleDtype;
 
@@ -41,6 +43,12 @@ pub(crate) fn load(
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Model> {
     let config = Config::load(&**checkpoint.source())?;
+    if config.text.family == Family::Gemma3 {
+        return Err(RuntimeError::Unsupported {
+            place: checkpoint.source().label().into(),
+            what: "a Gemma 3, which w4pack converts and verifies; it runs Gemma 4".into(),
+        });
+    }
     let inventory = inventory::take(checkpoint, &config)?;
     let mut loader = Loader {
         checkpoint,
@@ -72,7 +80,10 @@ fn read_weights(loader: &mut Loader<'_>, config: &Config) -> Result<Weights> {
             None => Some(KeysAndValues {
                 k_proj: loader.matrix(&name("self_attn.k_proj"))?,
                 k_norm: loader.vector(&name("self_attn.k_norm"))?,
-                v_proj: loader.matrix(&name("self_attn.v_proj"))?,
+                v_proj: match layer.values_are_keys {
+                    true => None,
+                    false => Some(loader.matrix(&name("self_attn.v_proj"))?),
+                },
             }),
             Some(_) => None,
         };
@@ -83,6 +94,10 @@ fn read_weights(loader: &mut Loader<'_>, config: &Config) -> Result<Weights> {
                 post_norm: loader.vector(&name("post_per_layer_input_norm"))?,
             }),
             false => None,
+        };
+        let experts = match &config.text.experts {
+            Some(experts) => Some(read_experts(loader, number, experts)?),
+            None => None,
         };
         layers.push(LayerWeights {
             input_norm: loader.vector(&name("input_layernorm"))?,
@@ -95,6 +110,7 @@ fn read_weights(loader: &mut Loader<'_>, config: &Config) -> Result<Weights> {
             gate_proj: loader.matrix(&name("mlp.gate_proj"))?,
             up_proj: loader.matrix(&name("mlp.up_proj"))?,
             down_proj: loader.matrix(&name("mlp.down_proj"))?,
+            experts,
             post_mlp_norm: loader.vector(&name("post_feedforward_layernorm"))?,
             per_layer_block,
             scalar: loader.vector(&name("layer_scalar"))?[0],
@@ -105,6 +121,29 @@ fn read_weights(loader: &mut Loader<'_>, config: &Config) -> Result<Weights> {
     Ok(Weights { embed_tokens, per_layer_inputs, layers, norm, lm_head })
 }
 
+/// The experts of a layer, one matrix after the other.
+fn read_experts(loader: &mut Loader<'_>, layer: usize, config: &ExpertsConfig) -> Result<Experts> {
+    let name = |rest: &str| format!("layers.{layer}.{rest}");
+    let mut experts = Vec::with_capacity(config.count);
+    for number in 0..config.count {
+        let name = |rest: &str| name(&format!("experts.{number}.{rest}"));
+        experts.push(Expert {
+            gate_proj: loader.matrix(&name("gate_proj"))?,
+            up_proj: loader.matrix(&name("up_proj"))?,
+            down_proj: loader.matrix(&name("down_proj"))?,
+        });
+    }
+    Ok(Experts {
+        router: loader.matrix(&name("router.proj"))?,
+        router_scale: loader.vector(&name("router.scale"))?,
+        per_expert_scale: loader.vector(&name("router.per_expert_scale"))?,
+        post_mlp_norm: loader.vector(&name("post_feedforward_layernorm_1"))?,
+        pre_norm: loader.vector(&name("pre_feedforward_layernorm_2"))?,
+        post_norm: loader.vector(&name("post_feedforward_layernorm_2"))?,
+        experts,
+    })
+}
+
 /// A head of its own, unless it is a copy of the embedding table: then that one is kept.
 fn read_head(
     loader: &mut Loader<'_>,
@@ -113,7 +152,7 @@ fn read_head(
 ) -> Result<Option<Matrix>> {
     let Some(entry) = loader.entries.get(LM_HEAD) else { return Ok(None) };
     let name = match entry.storage {
-        Storage::Plain => entry.name.clone(),
+        Storage::Plain | Storage::Stacked { .. } => entry.name.clone(),
         Storage::Packed(_) => format!("{}.weight_packed", entry.name),
     };
     let head = loader.matrix(LM_HEAD)?;
@@ -130,7 +169,7 @@ fn read_head(
 fn bytes_of(entry: &Entry) -> u64 {
     let elements: usize = entry.shape.iter().product();
     let bytes = match entry.storage {
-        Storage::Plain => 2 * elements,
+        Storage::Plain | Storage::Stacked { .. } => 2 * elements,
         Storage::Packed(scale) => elements / 2 + elements / GROUP * scale.bytes(),
     };
     bytes as u64
@@ -152,6 +191,10 @@ impl Loader<'_> {
         match storage {
             Storage::Plain => {
                 let values = self.read(&name, rows * columns)?;
+                Ok(Matrix::Bf16 { rows, columns, values })
+            }
+            Storage::Stacked { first_row } => {
+                let values = self.read_from(&name, first_row * columns, rows * columns)?;
                 Ok(Matrix::Bf16 { rows, columns, values })
             }
             Storage::Packed(dtype) => {
@@ -198,8 +241,14 @@ impl Loader<'_> {
 
     fn check_weight_shape(&self, module: &str, rows: usize, columns: usize) -> Result<()> {
         let tensor = format!("{module}.weight_shape");
-        let mut shape = [0i64; 2];
-        self.checkpoint.read_range(&tensor, 0, bytemuck::cast_slice_mut(&mut shape))?;
+        // The inventory has seen two numbers of 64 or 32 bits.
+        let bytes = self.checkpoint.read(&tensor)?;
+        let shape = match bytes.as_chunks::<8>() {
+            ([rows, columns], []) => [*rows, *columns].map(i64::from_le_bytes),
+            _ => std::array::from_fn(|i| {
+                i32::from_le_bytes(std::array::from_fn(|byte| bytes[4 * i + byte])).into()
+            }),
+        };
         if shape != [rows as i64, columns as i64] {
             let problem =
                 format!("it says {shape:?}, but config.json makes it {:?}", [rows, columns]);
@@ -215,6 +264,11 @@ impl Loader<'_> {
 
     /// The elements of a tensor whose size the inventory has checked.
     fn read<T: Pod>(&mut self, tensor: &str, elements: usize) -> Result<Vec<T>> {
+        self.read_from(tensor, 0, elements)
+    }
+
+    /// The same for some of them, from number `begin` on.
+    fn read_from<T: Pod>(&mut self, tensor: &str, begin: usize, elements: usize) -> Result<Vec<T>> {
         let no_memory = || RuntimeError::Memory {
             what: format!("tensor `{tensor}`"),
             bytes: elements * size_of::<T>(),
@@ -222,7 +276,7 @@ impl Loader<'_> {
         let mut values: Vec<T> =
             bytemuck::allocation::try_zeroed_vec(elements).map_err(|()| no_memory())?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
-        let mut first = 0;
+        let mut first = (begin * size_of::<T>()) as u64;
         for piece in bytes.chunks_mut(PIECE) {
             self.checkpoint.read_range(tensor, first, piece)?;
             first += piece.len() as u64;

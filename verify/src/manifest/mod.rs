@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use w4pack_format::Result;
 use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::manifest::{Fate, FileRecord, MANIFEST_FILE, Manifest, TensorRecord};
 use w4pack_format::source::Source;
 
@@ -100,6 +101,7 @@ pub fn check_source(
     check_repetitions("headers", record.headers.iter().map(|header| &*header.path), findings);
     check_repetitions("tensors", record.tensors.iter().map(|tensor| &*tensor.name), findings);
     check_headers(manifest, source, findings);
+    check_texts(manifest, source, findings)?;
     check_tensors(manifest, source, pairing, hashes, findings);
     Ok(())
 }
@@ -182,6 +184,24 @@ fn check_headers(manifest: &Manifest, source: &Checkpoint, findings: &mut Findin
     }
 }
 
+/// The texts must be those of config.json and the index, as they stand there.
+fn check_texts(manifest: &Manifest, source: &Checkpoint, findings: &mut Findings) -> Result<()> {
+    let texts = &manifest.source.texts;
+    check_repetitions("texts", texts.iter().map(|text| &*text.path), findings);
+    let wanted: Vec<&str> = [CONFIG_FILE].into_iter().chain(source.index_path()).collect();
+    for text in texts.iter().filter(|text| !wanted.contains(&&*text.path)) {
+        findings.faults.push(fault(format!("it has a text of `{}`", text.path)));
+    }
+    for path in wanted {
+        match texts.iter().find(|text| text.path == path) {
+            Some(text) if source.source().read_file(path)? == text.text.as_bytes() => {}
+            Some(_) => findings.faults.push(fault(format!("its text of `{path}` differs"))),
+            None => findings.faults.push(fault(format!("it lacks the text of `{path}`"))),
+        }
+    }
+    Ok(())
+}
+
 /// Every source tensor must be recorded with its file, size, hash and fate.
 fn check_tensors(
     manifest: &Manifest,
@@ -191,8 +211,9 @@ fn check_tensors(
     findings: &mut Findings,
 ) {
     let mut fates: BTreeMap<&str, Fate> = BTreeMap::new();
-    fates.extend(pairing.packed.iter().map(|pair| (pair.source.as_str(), Fate::Packed)));
+    // Of a stack of experts some may be packed and some not: then it counts as packed.
     fates.extend(pairing.copies.iter().map(|pair| (pair.other.as_str(), Fate::Copied)));
+    fates.extend(pairing.packed.iter().map(|pair| (pair.source.as_str(), Fate::Packed)));
     fates.extend(pairing.left_out.iter().map(|name| (name.as_str(), Fate::LeftOut)));
     let records = &manifest.source.tensors;
     for record in records {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::Receiver;
 
 use super::work::{Done, Found};
-use super::{Pass, Task};
+use super::{Pass, Task, Tasks};
 use crate::prove::Tally;
 use crate::ranges::Differences;
 use crate::report::Fault;
@@ -13,9 +13,9 @@ use crate::sidecar::ModuleSidecar;
 /// All that was found in tensors.
 #[derive(Default)]
 pub struct Gathered {
-    /// Packed ones, by the source's name.
+    /// Packed ones, by module.
     pub tallies: BTreeMap<String, Tally>,
-    /// Copied ones, by the source's name.
+    /// Copied ones, by the result's name.
     pub copies: BTreeMap<String, Differences>,
     /// Copied ones that the layout packs, and that have a group off the grid.
     pub off_grid: BTreeSet<String>,
@@ -25,11 +25,7 @@ pub struct Gathered {
 
 impl Gathered {
     /// Takes what comes until all workers have hung up.
-    pub fn of(
-        arriving: &Receiver<Done>,
-        tasks: &BTreeMap<&str, Task<'_>>,
-        pass: &Pass<'_>,
-    ) -> Gathered {
+    pub fn of(arriving: &Receiver<Done>, tasks: &Tasks<'_>, pass: &Pass<'_>) -> Gathered {
         let mut gathered = Gathered::default();
         let mut open = None;
         let mut early = HashMap::new();
@@ -47,12 +43,13 @@ impl Gathered {
     fn take(
         &mut self,
         done: Done,
-        tasks: &BTreeMap<&str, Task<'_>>,
+        tasks: &Tasks<'_>,
         pass: &Pass<'_>,
         open: &mut Option<(Tally, Option<ModuleSidecar>)>,
     ) {
         let Done { block, found } = done;
-        match (found, tasks.get(&*block.tensor)) {
+        let task = tasks.get(&*block.tensor).map(|parts| parts[block.part].task);
+        match (found, task) {
             (Found::Groups(judged), Some(Task::Prove(pair))) => {
                 let (tally, sidecar) = open.get_or_insert_with(|| {
                     let entry = pass.sidecar.map(|sidecar| sidecar.module(&pair.module));
@@ -68,15 +65,14 @@ impl Gathered {
                     if let Some(sidecar) = sidecar {
                         tally.finish_sidecar(sidecar);
                     }
-                    self.tallies.insert(block.tensor.to_string(), tally);
+                    self.tallies.insert(pair.module.clone(), tally);
                 }
             }
-            (Found::Copy { differences, is_off_grid, .. }, _) => {
-                let name = block.tensor.to_string();
+            (Found::Copy { differences, is_off_grid, .. }, Some(Task::Copy(pair))) => {
                 if is_off_grid {
-                    self.off_grid.insert(name.clone());
+                    self.off_grid.insert(pair.result.clone());
                 }
-                self.copies.entry(name).or_default().add(differences);
+                self.copies.entry(pair.result.clone()).or_default().add(differences);
             }
             _ => {}
         }

@@ -47,6 +47,18 @@ pub enum Task<'a> {
     Alone,
 }
 
+/// A part of a source tensor and its task. Most tensors are one part; a stack of experts has one for
+/// each matrix.
+pub struct Part<'a> {
+    /// Bytes of the tensor.
+    pub bytes: std::ops::Range<u64>,
+    /// What they are held against.
+    pub task: Task<'a>,
+}
+
+/// The parts of every source tensor, in the order of their bytes, without gaps.
+pub type Tasks<'a> = BTreeMap<&'a str, Vec<Part<'a>>>;
+
 /// What is hashed beside what the tasks ask for.
 #[derive(Clone, Copy, Default)]
 pub struct Wanted {
@@ -74,14 +86,14 @@ pub struct Pass<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// What the pass has found, by source tensor or by file.
+/// What the pass has found.
 #[derive(Default)]
 pub struct Outcome {
-    /// Packed tensors.
+    /// Packed tensors, by module.
     pub tallies: BTreeMap<String, Tally>,
     /// Entries of the sidecar that cannot be read.
     pub sidecar_faults: Vec<Fault>,
-    /// Copied tensors.
+    /// Copied tensors, by the result's name.
     pub copies: BTreeMap<String, Differences>,
     /// Copied tensors that the layout packs, and that have a group off the grid.
     pub off_grid: BTreeSet<String>,
@@ -96,6 +108,8 @@ pub struct Hashes {
     pub source_files: BTreeMap<String, String>,
     /// Of source tensors.
     pub tensors: BTreeMap<String, TensorHashes>,
+    /// SHA-256 of copied tensors, by the result's name.
+    pub copies: BTreeMap<String, String>,
     /// SHA-256 of the result's files.
     pub result_files: BTreeMap<String, String>,
 }
@@ -105,7 +119,7 @@ pub struct Hashes {
 pub struct TensorHashes {
     /// Where all source tensors are wanted.
     pub blake3: Option<String>,
-    /// Of what is copied or left out.
+    /// Of what is copied or left out as a whole.
     pub sha256: Option<String>,
 }
 
@@ -169,8 +183,12 @@ impl Pass<'_> {
         let (to_workers, for_workers) = channel();
         let (to_gather, for_gather) = channel();
         let for_workers = Mutex::new(for_workers);
-        let tape =
-            Tape { source: self.source, hashed: self.wanted.source, progress: self.progress };
+        let tape = Tape {
+            source: self.source,
+            tasks: &tasks,
+            hashed: self.wanted.source,
+            progress: self.progress,
+        };
 
         let mut outcome = std::thread::scope(|scope| {
             let (failure, tasks, pass, for_workers) = (&failure, &tasks, &self, &for_workers);
@@ -194,9 +212,11 @@ impl Pass<'_> {
             let Gathered { tallies, copies, off_grid, sidecar_faults } =
                 Gathered::of(&for_gather, tasks, pass);
             let join = "a thread of the pass panicked";
+            let (tensors, copied) = digests.join().expect(join);
             let hashes = Hashes {
                 source_files: reader.join().expect(join),
-                tensors: digests.join().expect(join),
+                tensors,
+                copies: copied,
                 result_files: result_files.join().expect(join),
             };
             Outcome { tallies, sidecar_faults, copies, off_grid, hashes }
@@ -206,54 +226,87 @@ impl Pass<'_> {
         }
         // What has no bytes came by in no block.
         let is_empty = |name: &str| self.source.tensor(name).is_some_and(|t| t.info.bytes() == 0);
-        for (name, task) in tasks.iter().filter(|(name, _)| is_empty(name)) {
-            let hashes = self.hashers(*task).finish();
-            outcome.hashes.tensors.insert(name.to_string(), hashes);
-            if let Task::Copy(_) = task {
-                outcome.copies.insert(name.to_string(), Differences::default());
+        for (name, parts) in tasks.iter().filter(|(name, _)| is_empty(name)) {
+            let hashes = self.hashers(parts).finish();
+            if let [Part { task: Task::Copy(pair), .. }] = parts[..] {
+                outcome.copies.insert(pair.result.clone(), Differences::default());
+                outcome
+                    .hashes
+                    .copies
+                    .extend(hashes.sha256.clone().map(|h| (pair.result.clone(), h)));
             }
+            outcome.hashes.tensors.insert(name.to_string(), hashes);
         }
         Ok(outcome)
     }
 
     /// What each source tensor is held against.
-    fn tasks(&self) -> BTreeMap<&str, Task<'_>> {
+    fn tasks(&self) -> Tasks<'_> {
         let pairing = self.pairing;
-        let mut tasks: BTreeMap<&str, Task<'_>> =
-            self.source.names().map(|name| (name, Task::Alone)).collect();
-        tasks.extend(pairing.packed.iter().map(|pair| (&*pair.source, Task::Prove(pair))));
-        tasks.extend(pairing.copies.iter().map(|pair| (&*pair.other, Task::Copy(pair))));
-        tasks.extend(pairing.left_out.iter().map(|name| (&**name, Task::LeftOut)));
+        let mut tasks: Tasks<'_> = BTreeMap::new();
+        let mut add = |name, begin: u64, bytes: u64, task| {
+            let bytes = begin..begin + bytes;
+            tasks.entry(name).or_default().push(Part { bytes, task });
+        };
+        for pair in &pairing.packed {
+            let [rows, columns] = pair.shape.map(|number| number as u64);
+            let row = 2 * columns;
+            add(&*pair.source, row * pair.source_first_row, row * rows, Task::Prove(pair));
+        }
+        for pair in &pairing.copies {
+            let bytes = self.result.tensor(&pair.result).map_or(0, |found| found.info.bytes());
+            add(&*pair.other, pair.other_begin, bytes, Task::Copy(pair));
+        }
+        for name in &pairing.left_out {
+            let bytes = self.source.tensor(name).map_or(0, |found| found.info.bytes());
+            add(name, 0, bytes, Task::LeftOut);
+        }
+        for name in self.source.names() {
+            let bytes = self.source.tensor(name).map_or(0, |found| found.info.bytes());
+            fill(tasks.entry(name).or_default(), bytes);
+        }
         tasks
     }
 
-    /// The thread that hashes tensors, block after block.
+    /// The thread that hashes tensors and copied parts of them, block after block.
     fn digest(
         &self,
-        tasks: &BTreeMap<&str, Task<'_>>,
+        tasks: &Tasks<'_>,
         blocks: &Receiver<Arc<Block>>,
-    ) -> BTreeMap<String, TensorHashes> {
-        let mut found = BTreeMap::new();
+    ) -> (BTreeMap<String, TensorHashes>, BTreeMap<String, String>) {
+        let (mut found, mut copied) = (BTreeMap::new(), BTreeMap::new());
         let mut open: Option<TensorHashers> = None;
+        let mut open_part: Option<Hasher> = None;
         for block in blocks {
-            let Some(task) = tasks.get(&*block.tensor) else { continue };
-            let hashers = open.get_or_insert_with(|| self.hashers(*task));
+            let Some(parts) = tasks.get(&*block.tensor) else { continue };
+            let hashers = open.get_or_insert_with(|| self.hashers(parts));
             hashers.update(block.bytes());
-            if block.is_last
+            if let (Task::Copy(pair), true) = (parts[block.part].task, parts.len() > 1) {
+                open_part.get_or_insert_default().update(block.bytes());
+                if block.is_last {
+                    copied
+                        .extend(open_part.take().map(|part| (pair.result.clone(), part.finish())));
+                }
+            }
+            if block.ends_tensor
                 && let Some(hashers) = open.take()
             {
-                found.insert(block.tensor.to_string(), hashers.finish());
+                let hashes = hashers.finish();
+                if let [Part { task: Task::Copy(pair), .. }] = parts[..] {
+                    copied.extend(hashes.sha256.clone().map(|hash| (pair.result.clone(), hash)));
+                }
+                found.insert(block.tensor.to_string(), hashes);
             }
         }
-        found
+        (found, copied)
     }
 
     /// The hashes that a tensor needs.
-    fn hashers(&self, task: Task<'_>) -> TensorHashers {
-        let is_listed = matches!(task, Task::Copy(_) | Task::LeftOut);
+    fn hashers(&self, parts: &[Part<'_>]) -> TensorHashers {
+        let is_listed = |part: &Part<'_>| matches!(part.task, Task::Copy(_) | Task::LeftOut);
         TensorHashers {
             blake3: self.wanted.source.then(Blake3Hasher::default),
-            sha256: is_listed.then(Hasher::default),
+            sha256: parts.iter().all(is_listed).then(Hasher::default),
         }
     }
 
@@ -275,7 +328,7 @@ impl Pass<'_> {
     /// A thread that judges blocks.
     fn work(
         &self,
-        tasks: &BTreeMap<&str, Task<'_>>,
+        tasks: &Tasks<'_>,
         blocks: &Mutex<Receiver<Arc<Block>>>,
         to_gather: &Sender<Done>,
         failure: &Failure,
@@ -284,15 +337,33 @@ impl Pass<'_> {
         loop {
             let next = blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(block) = next else { return };
-            let Some(task) = tasks.get(&*block.tensor) else { continue };
+            let Some(parts) = tasks.get(&*block.tensor) else { continue };
             if failure.is_seen() {
                 continue;
             }
-            if let Some(found) = failure.keep(worker.judge(*task, &block)) {
+            if let Some(found) = failure.keep(worker.judge(parts[block.part].task, &block)) {
                 self.progress.advance(found.result_bytes());
                 // The gatherer stays until all workers have hung up.
                 let _ = to_gather.send(Done { block, found });
             }
         }
     }
+}
+
+/// Sorts the parts of a tensor of so many bytes, and names what nothing is held against.
+fn fill(parts: &mut Vec<Part<'_>>, bytes: u64) {
+    parts.sort_by_key(|part| part.bytes.start);
+    let mut filled = Vec::with_capacity(parts.len());
+    let mut end = 0;
+    for part in parts.drain(..) {
+        if part.bytes.start > end {
+            filled.push(Part { bytes: end..part.bytes.start, task: Task::Alone });
+        }
+        end = part.bytes.end;
+        filled.push(part);
+    }
+    if end < bytes || filled.is_empty() {
+        filled.push(Part { bytes: end..bytes, task: Task::Alone });
+    }
+    *parts = filled;
 }

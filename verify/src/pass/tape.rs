@@ -1,6 +1,7 @@
 //! The reading thread: files from the first byte to the last, cut into blocks.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -8,21 +9,26 @@ use w4pack_format::Result;
 use w4pack_format::checkpoint::{Checkpoint, Shard};
 use w4pack_format::digest::Hasher;
 
+use super::{Part, Tasks};
 use crate::progress::Progress;
 
 /// Bytes in a block; a whole number of groups.
 pub const BLOCK: u64 = 1 << 20;
 
-/// A piece of one source tensor. Its buffer goes back when the last holder lets it go.
+/// A piece of one part of a source tensor. Its buffer goes back when the last holder lets it go.
 pub struct Block {
     /// Its place among all blocks.
     pub number: u64,
     /// The tensor.
     pub tensor: Arc<str>,
-    /// Its first byte in the tensor.
+    /// Which part of the tensor it belongs to.
+    pub part: usize,
+    /// Its first byte in the part.
     pub offset: u64,
-    /// Whether the tensor ends with it.
+    /// Whether the part ends with it.
     pub is_last: bool,
+    /// Whether the tensor ends with it.
+    pub ends_tensor: bool,
     bytes: Vec<u8>,
     home: Sender<Vec<u8>>,
 }
@@ -70,6 +76,8 @@ impl Buffers {
 pub struct Tape<'a> {
     /// All its shards.
     pub source: &'a Checkpoint,
+    /// The parts of each tensor.
+    pub tasks: &'a Tasks<'a>,
     /// Whether files are hashed.
     pub hashed: bool,
     /// Who hears of it.
@@ -116,19 +124,23 @@ impl Tape<'_> {
         for info in &shard.header.tensors {
             let tensor: Arc<str> = info.name.as_str().into();
             let begin = shard.header.data_start() + info.begin;
-            for offset in (0..info.bytes()).step_by(BLOCK as usize) {
-                let length = BLOCK.min(info.bytes() - offset);
-                let mut bytes = buffers.take(length);
-                files.read_at(&shard.path, begin + offset, &mut bytes)?;
+            // Every tensor of the source has parts.
+            let parts = self.tasks.get(&*info.name).map_or(&[][..], Vec::as_slice);
+            for (part, place) in parts.iter().enumerate().flat_map(blocks) {
+                let whole = &parts[part].bytes;
+                let mut bytes = buffers.take(place.end - place.start);
+                files.read_at(&shard.path, begin + place.start, &mut bytes)?;
                 if self.hashed {
                     hasher.update(&bytes);
                 }
-                self.progress.advance(length);
+                self.progress.advance(place.end - place.start);
                 let block = Block {
                     number: *number,
                     tensor: tensor.clone(),
-                    offset,
-                    is_last: offset + length == info.bytes(),
+                    part,
+                    offset: place.start - whole.start,
+                    is_last: place.end == whole.end,
+                    ends_tensor: place.end == info.bytes(),
                     bytes,
                     home: buffers.home.clone(),
                 };
@@ -140,4 +152,11 @@ impl Tape<'_> {
         }
         Ok(true)
     }
+}
+
+/// The blocks of a part: the part's number and bytes of the tensor.
+fn blocks((number, part): (usize, &Part<'_>)) -> impl Iterator<Item = (usize, Range<u64>)> + use<> {
+    let end = part.bytes.end;
+    let begins = part.bytes.clone().step_by(BLOCK as usize);
+    begins.map(move |begin| (number, begin..end.min(begin + BLOCK)))
 }

@@ -64,7 +64,8 @@ impl<'a> Judge<'a> {
         Judge { result, with_evidence, leaf: Leaf::best(), words, scales }
     }
 
-    /// Judges the groups of the source bytes `values`, which begin at byte `offset` of the tensor.
+    /// Judges the groups of the source bytes `values`, which begin at byte `offset` of the
+    /// module's own.
     pub fn block(&mut self, pair: &PackedPair, offset: u64, values: &[u8]) -> Result<JudgedBlock> {
         let first = offset / (2 * GROUP) as u64;
         let count = values.len() / (2 * GROUP);

@@ -25,6 +25,7 @@ pub struct Tally {
     words_file: String,
     scales_file: String,
     source_name: String,
+    source_first_row: u64,
     source_file: String,
     scale_dtype: &'static str,
     groups_in_row: u64,
@@ -77,6 +78,7 @@ impl Tally {
             words_file,
             scales_file,
             source_name: pair.source.clone(),
+            source_first_row: pair.source_first_row,
             source_file,
             scale_dtype: pair.scale_dtype.name(),
             groups_in_row: (pair.shape[1] / GROUP) as u64,
@@ -130,6 +132,7 @@ impl Tally {
         };
         if let Some(detail) = of_source {
             let (file, name) = (&self.source_file, &self.source_name);
+            let row = self.source_first_row + row;
             self.off_grid
                 .push(|| Fault::of_tensor(FaultClass::OffGrid, file, name, detail).at(row, place));
             return;

@@ -22,7 +22,7 @@ impl Random {
 
     /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        (u128::from(self.next()) * bound as u128 >> 64) as usize
+        ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
     /// One of them, if there are any.

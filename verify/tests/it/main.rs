@@ -3,6 +3,7 @@
 mod canonical_steps;
 mod conformance_groups;
 mod damage;
+mod doctor;
 mod good_packs;
 mod inspected;
 mod looks;

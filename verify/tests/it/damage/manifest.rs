@@ -40,6 +40,8 @@ fn a_manifest_that_lies_about_either_side() {
         ("/source/files/1/bytes", json!(1)),
         ("/source/files/2/path", json!("elsewhere.json")),
         ("/source/headers/0/text", json!("{}")),
+        ("/source/texts/0/text", json!("{}")),
+        ("/source/texts/0/path", json!("elsewhere.json")),
         ("/source/headers/0/path", json!("elsewhere.safetensors")),
         ("/source/tensors/3/blake3", json!("0".repeat(64))),
         ("/source/tensors/4/name", json!("elsewhere")),
@@ -87,7 +89,7 @@ fn with_edited_manifest(edit: impl Fn(&mut Value)) -> Report {
 
 #[test]
 fn every_list_of_a_manifest_is_complete_and_names_nothing_twice() {
-    for list in ["/files", "/source/files", "/source/headers", "/source/tensors"] {
+    for list in ["/files", "/source/files", "/source/headers", "/source/texts", "/source/tensors"] {
         for twice in [false, true] {
             let report = with_edited_manifest(|manifest| {
                 let records = manifest.pointer_mut(list).unwrap().as_array_mut().unwrap();

@@ -7,7 +7,7 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::digest::{blake3, sha256};
 use w4pack_format::manifest::{
     Fate, FileRecord, HeaderRecord, MANIFEST_FILE, Manifest, Options, SCHEMA, SourceRecord,
-    TensorRecord,
+    TensorRecord, TextRecord,
 };
 use w4pack_format::names::is_tower;
 use w4pack_format::source::Source;
@@ -112,6 +112,10 @@ pub fn manifest(parts: &Parts, source: &Arc<dyn Source>, scale_dtype: &str) -> M
             revision: source.revision().map(str::to_string),
             files: records(&**source),
             headers: opened.shards().iter().map(header).collect(),
+            texts: vec![TextRecord {
+                path: "config.json".into(),
+                text: String::from_utf8(source.read_file("config.json").unwrap()).unwrap(),
+            }],
             tensors,
         },
         files: records(&*parts.source()),
