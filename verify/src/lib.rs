@@ -69,11 +69,13 @@ pub fn verify(
     progress: &dyn Progress,
 ) -> Report {
     let begin = Instant::now();
+    let labels: Vec<String> =
+        source.iter().chain([&packed]).map(|side| side.label().to_string()).collect();
     let outcome = match &source {
         Some(source) => with_source::verify(&packed, source, options, progress),
         None => alone::verify(&packed, progress),
     };
-    let mut report = outcome.unwrap_or_else(|error| unreadable(&error));
+    let mut report = outcome.unwrap_or_else(|error| unreadable(&error, &labels));
     report.allow_step_rounding = options.allow_step_rounding;
     report.seconds = begin.elapsed().as_secs_f64();
     report
@@ -93,7 +95,8 @@ pub fn verify_gguf(
 ) -> Report {
     let begin = Instant::now();
     let outcome = gguf::verify(files, path, source, progress);
-    let mut report = outcome.unwrap_or_else(|error| unreadable(&error));
+    let labels = [files.label().to_string(), source.label().to_string()];
+    let mut report = outcome.unwrap_or_else(|error| unreadable(&error, &labels));
     report.allow_step_rounding = options.allow_step_rounding;
     report.seconds = begin.elapsed().as_secs_f64();
     report
@@ -124,7 +127,7 @@ pub fn verify_rebuilt(
 ) -> Report {
     let rebuilt = match RebuiltSource::open(&packed, towers.as_ref(), listing) {
         Ok(rebuilt) => rebuilt,
-        Err(error) => return unreadable(&error),
+        Err(error) => return unreadable(&error, &[packed.label().to_string()]),
     };
     let options = Options { hash_files: true, ..*options };
     let mut report = verify(packed, Some(rebuilt.source.clone()), &options, progress);
@@ -134,8 +137,9 @@ pub fn verify_rebuilt(
     report
 }
 
-/// The report when a side could not be read to the end.
-fn unreadable(error: &FormatError) -> Report {
+/// The report when a side could not be read to the end. As in all faults the file is named by its
+/// path within its side; the detail has all of it.
+fn unreadable(error: &FormatError, labels: &[String]) -> Report {
     let file = match error {
         FormatError::Io { path, .. } => path,
         FormatError::Shrunk { file, .. }
@@ -148,6 +152,8 @@ fn unreadable(error: &FormatError) -> Report {
         FormatError::UnsafePath { named_in, .. } => named_in,
         FormatError::NoCheckpoint { place, .. } | FormatError::MissingTensor { place, .. } => place,
     };
+    let within = |label: &String| file.strip_prefix(label.as_str())?.strip_prefix('/');
+    let file = labels.iter().find_map(within).unwrap_or(file);
     let tensor = match error {
         FormatError::Tensor { tensor, .. } | FormatError::MissingTensor { tensor, .. } => {
             Some(tensor.clone())

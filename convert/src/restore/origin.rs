@@ -142,7 +142,8 @@ impl<'a> Inventory<'a> {
 
 /// A text tensor's name in a text-only checkpoint.
 pub(super) fn text_only_name(name: &str) -> String {
-    match name.strip_prefix(NameLayout::Multimodal.prefix()) {
+    let multimodal = [NameLayout::Multimodal, NameLayout::MultimodalGemma3];
+    match multimodal.iter().find_map(|layout| name.strip_prefix(layout.prefix())) {
         Some(rest) => NameLayout::TextOnly.full_name(rest),
         None => name.into(),
     }

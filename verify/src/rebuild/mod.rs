@@ -204,7 +204,8 @@ fn parse_header(path: &str, bytes: u64, text: &str) -> Result<Header> {
 
 /// Where a source tensor's bytes are.
 fn origin(info: &TensorInfo, pack: &Checkpoint, towers: Option<&Checkpoint>) -> Option<Origin> {
-    let names = [NameLayout::Multimodal, NameLayout::TextOnly].map(NameLayout::prefix);
+    let layouts = [NameLayout::Multimodal, NameLayout::MultimodalGemma3, NameLayout::TextOnly];
+    let names = layouts.map(NameLayout::prefix);
     let text_name = names.iter().find_map(|prefix| info.name.strip_prefix(prefix));
     let in_pack = names.iter().filter_map(|prefix| Some(format!("{prefix}{}", text_name?)));
     for name in std::iter::once(info.name.clone()).chain(in_pack) {

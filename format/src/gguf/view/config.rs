@@ -107,7 +107,7 @@ pub(super) fn config(metadata: &Metadata<'_>, rope_factors: &[f32]) -> Result<Va
     for (key, value) in &metadata.gguf.metadata {
         let Some(name) = key.strip_prefix("gemma4.") else { continue };
         if name == "expert_count" && value.as_u64() != Some(0) {
-            config["enable_moe_block"] = true.into();
+            return Err(metadata.fail(key, "GGUF files of models with experts are not read"));
         } else if !READ.contains(&name) {
             config[key.as_str()] = format!("{value:?}").into();
         }

@@ -112,10 +112,14 @@ pub fn manifest(parts: &Parts, source: &Arc<dyn Source>, scale_dtype: &str) -> M
             revision: source.revision().map(str::to_string),
             files: records(&**source),
             headers: opened.shards().iter().map(header).collect(),
-            texts: vec![TextRecord {
-                path: "config.json".into(),
-                text: String::from_utf8(source.read_file("config.json").unwrap()).unwrap(),
-            }],
+            texts: ["config.json", "model.safetensors.index.json"]
+                .into_iter()
+                .filter(|path| source.size(path).is_some())
+                .map(|path| TextRecord {
+                    path: path.into(),
+                    text: String::from_utf8(source.read_file(path).unwrap()).unwrap(),
+                })
+                .collect(),
             tensors,
         },
         files: records(&*parts.source()),
