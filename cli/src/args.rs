@@ -25,8 +25,14 @@ pub struct Arguments {
 pub enum Command {
     /// Convert Google's bf16 checkpoint to 4-bit packed weights, codes and steps recovered.
     Convert(ConvertArguments),
+    /// Give the bf16 source back from a packed checkpoint, bit for bit.
+    Restore(RestoreArguments),
     /// Prove that a packed checkpoint holds exactly its source's weights.
     Verify(VerifyArguments),
+    /// Show what is in a checkpoint: kinds of tensors, and the grid that their values lie on.
+    Inspect(InspectArguments),
+    /// What this machine's GPUs are and what fits; of a checkpoint, what another loader makes of it.
+    Doctor(DoctorArguments),
     /// Generate text or tokens from a checkpoint.
     Run(RunArguments),
     /// Write a synthetic checkpoint in Google's layout.
@@ -35,8 +41,6 @@ pub enum Command {
     Demo(DemoArguments),
     /// Evaluate a model or a server, or compare two results.
     Eval(eval::EvalArguments),
-    /// What this machine's GPUs are, how fast they read, which kernels run, what fits.
-    Doctor(DoctorArguments),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -69,10 +73,11 @@ pub struct ConvertArguments {
     /// Threads; default: all cores.
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Print what would become of each tensor, and stop.
-    #[arg(long, conflicts_with = "json")]
+    /// Print what would become of each tensor, how large the result and how long it takes, and
+    /// stop; no file is touched.
+    #[arg(long)]
     pub plan: bool,
-    /// Print the report as one JSON object.
+    /// Print the report (or the plan) as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -107,12 +112,52 @@ pub enum TowersName {
 }
 
 #[derive(Args)]
-pub struct VerifyArguments {
+pub struct RestoreArguments {
     /// The packed checkpoint.
     pub packed: String,
-    /// What it was made from. Without it nothing can be proved (exit code 2).
+    /// Where to write: a folder that does not exist or is empty.
     #[arg(long)]
+    pub out: PathBuf,
+    /// A checkpoint with the tensors that the packed one lacks (vision and audio towers); only their
+    /// bytes are read.
+    #[arg(long)]
+    pub towers_from: Option<String>,
+    /// Threads; default: all cores.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct VerifyArguments {
+    /// The packed checkpoint. With --self-test alone: a small synthetic one.
+    #[arg(required_unless_present = "self_test")]
+    pub packed: Option<String>,
+    /// What it was made from. Without it nothing can be proved (exit code 2).
+    #[arg(long, requires = "packed")]
     pub source: Option<String>,
+    /// The source's files as the Hub lists them (path, size, SHA-256): the source is rebuilt from the
+    /// packed checkpoint and must have these hashes.
+    #[arg(long, value_name = "FILE", conflicts_with = "source", requires = "packed")]
+    pub hashes: Option<PathBuf>,
+    /// Who has what a text-only checkpoint lacks: the towers, and the source's config.json.
+    #[arg(long, value_name = "SOURCE", requires = "hashes")]
+    pub towers_from: Option<String>,
+    /// After a proof: write it as an in-toto statement, ready to be signed.
+    #[arg(long, value_name = "FILE", requires = "packed")]
+    pub write_statement: Option<PathBuf>,
+    /// Check the files against a statement.
+    #[arg(long, value_name = "FILE", requires = "packed")]
+    pub statement: Option<PathBuf>,
+    /// Damage the checkpoint so many times, in memory, in every known way and under three
+    /// disguises, and see that each damage is found in its place.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["hashes", "statement", "write_statement"])]
+    pub self_test: Option<u64>,
+    /// Seed of the self-test's places.
+    #[arg(long, requires = "self_test", default_value_t = 0)]
+    pub seed: u64,
     /// Accept another maker's steps when every value is within 1/16 step.
     #[arg(long)]
     pub allow_step_rounding: bool,
@@ -122,6 +167,45 @@ pub struct VerifyArguments {
     /// Print the report as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct InspectArguments {
+    /// A folder, a `model.safetensors`, or a Hub name that is in the local Hub cache.
+    pub what: String,
+    /// Draw peak levels and steps into an SVG file.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct DoctorArguments {
+    /// The checkpoint. Without it: the GPUs of this machine.
+    #[arg(requires = "loader")]
+    pub packed: Option<String>,
+    /// The loader.
+    #[arg(long = "for", value_enum, value_name = "LOADER", requires = "packed")]
+    pub loader: Option<LoaderName>,
+    /// Memory of the GPU that may be taken, in MiB; default: what is free.
+    #[arg(long, value_name = "MIB", conflicts_with = "packed")]
+    pub gpu_memory: Option<usize>,
+    /// Print the diagnosis as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LoaderName {
+    /// transformers with compressed-tensors.
+    Transformers,
+    /// vLLM.
+    Vllm,
+    /// llama.cpp, and what is built on it: Ollama, LM Studio.
+    #[value(name = "llama.cpp")]
+    LlamaCpp,
 }
 
 #[derive(Args)]
@@ -183,7 +267,7 @@ fn token_id(text: &str) -> Result<u32, String> {
 
 #[derive(Args)]
 pub struct FixtureArguments {
-    /// Which shape: `tiny` (a few MB) or `e2b` (9.5 GiB).
+    /// Which shape: `e2b` (9.5 GiB), or a few MB with the features of a release.
     #[arg(value_enum)]
     pub shape: ShapeName,
     /// Where to write.
@@ -219,6 +303,21 @@ pub struct FixtureArguments {
 pub enum ShapeName {
     /// Every feature of E2B in a few MB.
     Tiny,
+    /// Those of Gemma 4 E4B.
+    #[value(name = "tiny-e4b")]
+    TinyE4b,
+    /// Those of Gemma 4 12B, the unified class.
+    #[value(name = "tiny-12b")]
+    Tiny12b,
+    /// Those of Gemma 4 31B.
+    #[value(name = "tiny-31b")]
+    Tiny31b,
+    /// Those of Gemma 4 26B-A4B, experts included.
+    #[value(name = "tiny-26b-a4b")]
+    Tiny26bA4b,
+    /// Those of Gemma 3.
+    #[value(name = "tiny-gemma3")]
+    TinyGemma3,
     /// Gemma 4 E2B, 1,951 tensors.
     E2b,
 }
@@ -238,14 +337,4 @@ pub struct DemoArguments {
     /// Keep the checkpoints in this folder instead of removing them.
     #[arg(long)]
     pub out: Option<PathBuf>,
-}
-
-#[derive(Args)]
-pub struct DoctorArguments {
-    /// Memory of the GPU that may be taken, in MiB; default: what is free.
-    #[arg(long, value_name = "MIB")]
-    pub gpu_memory: Option<usize>,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub json: bool,
 }

@@ -4,9 +4,16 @@ use crate::message::Usage;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use w4pack_format::gguf::view;
 use w4pack_format::source::{FolderSource, Source};
 
-/// Opens a folder, a `model.safetensors`, or a Hub name that was downloaded before.
+/// Opens a model to be read whatever its format: as [`source`], and a GGUF file as the packed
+/// checkpoint that it stands for.
+pub fn model(what: &str, revision: Option<&str>) -> Result<Arc<dyn Source>> {
+    Ok(view::open(source(what, revision)?)?)
+}
+
+/// Opens a folder, a `model.safetensors`, a GGUF file, or a Hub name that was downloaded before.
 pub fn source(what: &str, revision: Option<&str>) -> Result<Arc<dyn Source>> {
     let path = Path::new(what);
     if path.exists() {

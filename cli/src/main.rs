@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod home;
+mod interrupt;
 mod locate;
 mod message;
 mod output;
@@ -20,12 +21,14 @@ fn main() -> ExitCode {
     let quiet = arguments.quiet;
     let result = match arguments.command {
         Command::Convert(arguments) => commands::convert::run(&arguments, quiet),
+        Command::Restore(arguments) => commands::restore::run(&arguments, quiet),
         Command::Verify(arguments) => commands::verify::run(&arguments, quiet),
+        Command::Inspect(arguments) => commands::inspect::run(&arguments, quiet),
+        Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments, quiet),
         Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),
         Command::Demo(arguments) => commands::demo::run(&arguments, quiet),
         Command::Eval(wanted) => commands::eval::run(&wanted, arguments.offline, quiet),
-        Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             let command = &mut Arguments::command();

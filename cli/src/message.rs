@@ -39,7 +39,18 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     let is_input = |cause: &(dyn std::error::Error + 'static)| {
         let convert = |error: &ConvertError| {
             use ConvertError::*;
-            !matches!(error, Group { .. } | Io { .. } | SourceChanged { .. } | Threads { .. })
+            !matches!(
+                error,
+                Group { .. }
+                    | Io { .. }
+                    | SourceChanged { .. }
+                    | Threads { .. }
+                    | NoSpace { .. }
+                    | DiskFull { .. }
+                    | Cancelled
+                    | TensorDiffers(_)
+                    | FileDiffers { .. }
+            )
         };
         let runtime = |error: &RuntimeError| {
             use RuntimeError::*;

@@ -8,15 +8,15 @@ use w4pack_format::FormatError;
 use crate::Layout;
 use crate::recover::Misfit;
 
-/// A conversion that did not happen; nothing was left under a final name.
+/// A conversion or a restoration that did not happen; nothing was left under a final name.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     /// The source cannot be read.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// The source is packed already.
-    #[error("`{place}` is packed already: its config.json has a quantization_config")]
-    AlreadyPacked {
+    /// The source says that it is packed, and is not.
+    #[error("the config.json of `{place}` has a quantization_config, but no tensor is packed")]
+    NothingPacked {
         /// The source.
         place: String,
     },
@@ -71,8 +71,10 @@ pub enum ConvertError {
         problem: String,
     },
     /// A group that has no codes.
-    #[error("tensor `{tensor}`, row {row}, group {group}: {misfit}")]
+    #[error("tensor `{tensor}` in `{file}`, row {row}, group {group}: {misfit}")]
     Group {
+        /// The file.
+        file: String,
         /// Full name in the source.
         tensor: String,
         /// Row of the matrix.
@@ -81,6 +83,22 @@ pub enum ConvertError {
         group: u64,
         /// What is wrong with it.
         misfit: Misfit,
+    },
+    /// A step of a packed source that cannot go over as it is.
+    #[error("tensor `{tensor}` in `{file}`, row {row}, group {group}: its step {step}: {problem}")]
+    Step {
+        /// The file.
+        file: String,
+        /// Full name in the source.
+        tensor: String,
+        /// Row of the matrix.
+        row: u64,
+        /// Group within the row.
+        group: u64,
+        /// The step.
+        step: f32,
+        /// What is wrong with it.
+        problem: String,
     },
     /// The output would overwrite what is not ours, or the source.
     #[error("cannot write to `{out}`: {problem}")]
@@ -108,6 +126,54 @@ pub enum ConvertError {
         /// The file.
         file: String,
     },
+    /// The disk has too little room to begin with.
+    #[error(
+        "`{place}` has too little room: at least {needed} bytes are needed, {free} are free on its disk"
+    )]
+    NoSpace {
+        /// The folder to write in.
+        place: String,
+        /// What is known of the output: all but the sidecar and the manifest.
+        needed: u64,
+        /// What an ordinary user may write.
+        free: u64,
+    },
+    /// The disk filled up on the way.
+    #[error(
+        "the disk of `{place}` is full: more than {needed} bytes are needed, {free} were to be had"
+    )]
+    DiskFull {
+        /// The folder to write in.
+        place: String,
+        /// What was known of the output before.
+        needed: u64,
+        /// What was free, with what had been written already.
+        free: u64,
+    },
+    /// Whoever asked for it does not want it any more.
+    #[error("stopped before it was done; nothing was left behind")]
+    Cancelled,
+    /// A packed checkpoint that lacks what a restoration needs.
+    #[error("`{place}` cannot be restored: {problem}")]
+    NotRestorable {
+        /// The packed checkpoint.
+        place: String,
+        /// What is missing.
+        problem: String,
+    },
+    /// A tensor that does not come back as it was.
+    #[error(transparent)]
+    TensorDiffers(Box<TensorDifference>),
+    /// A file that does not come back as it was.
+    #[error("`{file}`, as it was given back, has SHA-256 {found}, the source's had {wanted}")]
+    FileDiffers {
+        /// The source file.
+        file: String,
+        /// Hash of what came back.
+        found: String,
+        /// Hash in the manifest.
+        wanted: String,
+    },
     /// The threads could not be started.
     #[error("could not start {threads} threads: {cause}")]
     Threads {
@@ -118,6 +184,26 @@ pub enum ConvertError {
     },
 }
 
+/// A tensor that does not come back as it was.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "tensor `{tensor}` of `{file}`, as `{place}` gives it, has BLAKE3 {found}, the source's had {wanted}"
+)]
+pub struct TensorDifference {
+    /// The checkpoint that its bytes come from.
+    pub place: String,
+    /// Full name in the source.
+    pub tensor: String,
+    /// The source file.
+    pub file: String,
+    /// Hash of what came back.
+    pub found: String,
+    /// Hash in the manifest.
+    pub wanted: String,
+    /// Whether it was supplied beside the packed checkpoint.
+    pub supplied: bool,
+}
+
 impl ConvertError {
     /// The next step, when there is one.
     pub fn hint(&self) -> Option<String> {
@@ -126,9 +212,19 @@ impl ConvertError {
             ConvertError::Group { misfit: Misfit::OffGrid(_), tensor, .. } => {
                 Some(format!("is this a QAT release? --allow-off-grid keeps `{tensor}` in bf16"))
             }
-            ConvertError::Layout { .. } => {
-                Some("the other layouts hold every Gemma 4 that w4pack converts".into())
+            ConvertError::NoSpace { .. } | ConvertError::DiskFull { .. } => {
+                Some("free some space, or give a folder on another disk with --out".into())
             }
+            ConvertError::TensorDiffers(difference) if difference.supplied => {
+                Some("--towers-from must name the very release that was converted".into())
+            }
+            ConvertError::TensorDiffers(_) | ConvertError::FileDiffers { .. } => {
+                Some("the packed checkpoint is damaged; `w4pack verify` says where".into())
+            }
+            ConvertError::Layout { layout: Layout::Gguf, .. } => {
+                Some("`--layout emb4` holds it, for other readers".into())
+            }
+            ConvertError::Layout { .. } => Some("`--layout emb4` leaves it packed".into()),
             ConvertError::NoTowers { .. } => {
                 Some("leave out --towers keep: the result is the text model either way".into())
             }

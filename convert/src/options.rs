@@ -45,7 +45,7 @@ impl Layout {
                 matches!(self, Layout::Emb4 | Layout::Emb4Untied | Layout::Gguf)
             }
             Role::EmbedTokensPerLayer => self != Layout::Linear,
-            Role::Vector => false,
+            Role::Router | Role::Vector => false,
         }
     }
 

@@ -26,10 +26,14 @@ pub struct Report {
     pub seconds: f64,
     /// Source bytes (in units of 10^9) by second.
     pub gigabytes_per_second: f64,
+    /// The most bytes of memory that the process held at a time, program text included.
+    pub peak_memory_bytes: Option<u64>,
     /// How often the source was read: 2 if tensors needed another layout than was tried first.
     pub passes: u32,
     /// Sums over all packed tensors.
     pub total: Tally,
+    /// Values that differ, by the dtype of the scales.
+    pub by_scale_dtype: Vec<ByDtype>,
     /// The packed tensors in the order of the data's way through the model.
     pub packed: Vec<PackedTensor>,
     /// Tensors that stayed in bf16 because a group is off the grid, or, in a GGUF file, has a step
@@ -64,8 +68,32 @@ pub struct Tally {
     pub inexact_groups: u64,
     /// Values with bf16(code·stored step) ≠ the source's.
     pub values_differing: u64,
+    /// The same for readers that round more often than w4pack does.
+    pub by_other_readers: ByReader,
     /// Groups by peak level, the largest code magnitude: 0 to 8.
     pub peak_levels: [u64; 9],
+}
+
+/// Values that a reader gives back as another bf16 number than the source's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ByReader {
+    /// transformers with `dequantize`: multiplies in the scale's dtype.
+    pub transformers_dequantize: u64,
+    /// Readers that cast scales to bf16: vLLM in bf16, transformers without `dequantize`.
+    pub scales_in_bf16: u64,
+}
+
+/// Values of the packed tensors whose scales have one dtype.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ByDtype {
+    /// The dtype.
+    pub scale_dtype: &'static str,
+    /// Tensors.
+    pub tensors: usize,
+    /// Their values.
+    pub values: u64,
+    /// Those with bf16(code·stored step) ≠ the source's.
+    pub values_differing: u64,
 }
 
 impl Tally {
@@ -77,6 +105,9 @@ impl Tally {
         self.zero += other.zero;
         self.inexact_groups += other.inexact_groups;
         self.values_differing += other.values_differing;
+        let (sum, others) = (&mut self.by_other_readers, &other.by_other_readers);
+        sum.transformers_dequantize += others.transformers_dequantize;
+        sum.scales_in_bf16 += others.scales_in_bf16;
         for (sum, count) in self.peak_levels.iter_mut().zip(other.peak_levels) {
             *sum += count;
         }
@@ -96,6 +127,9 @@ pub struct PackedTensor {
     pub columns: usize,
     /// The dtype of its stored steps.
     pub scale_dtype: &'static str,
+    /// Whether it was packed in the source and went over as it was. Then there are no bf16 values to
+    /// compare with, and the counts of what differs say nothing.
+    pub relayed: bool,
     /// Why it is not the dtype asked for.
     pub fell_back: Option<FellBack>,
     /// Its groups.

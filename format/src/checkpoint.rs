@@ -92,6 +92,11 @@ impl Checkpoint {
         &self.source
     }
 
+    /// A file of the checkpoint for messages: with the folder or name as the user gave it.
+    pub fn place(&self, path: &str) -> String {
+        format!("{}/{path}", self.source.label())
+    }
+
     /// The files, sorted by name.
     pub fn shards(&self) -> &[Shard] {
         &self.shards
@@ -214,8 +219,9 @@ fn open_shard(source: &dyn Source, path: &str, from_index: bool) -> Result<Shard
         let problem = format!("it names the file `{path}`, which is not there");
         FormatError::Index { file: INDEX_FILE.into(), problem }
     })?;
+    let file = format!("{}/{path}", source.label());
     let header =
-        Header::parse(path, bytes, &mut |offset, buffer| source.read_at(path, offset, buffer))?;
+        Header::parse(&file, bytes, &mut |offset, buffer| source.read_at(path, offset, buffer))?;
     Ok(Shard { path: path.into(), bytes, header })
 }
 

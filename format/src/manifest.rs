@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const MANIFEST_FILE: &str = "w4pack/manifest.json";
 
 /// The value of [`Manifest::schema`] that this version writes and reads.
-pub const SCHEMA: &str = "w4pack-manifest/1";
+pub const SCHEMA: &str = "w4pack-manifest/2";
 
 /// The whole manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,9 @@ pub struct SourceRecord {
     pub files: Vec<FileRecord>,
     /// The header of every safetensors file, as it stands there (padding included).
     pub headers: Vec<HeaderRecord>,
+    /// config.json and, where there is one, the index: the output rewrites the one and goes without
+    /// the other.
+    pub texts: Vec<TextRecord>,
     /// Every tensor of the source, in the order of the files and of the bytes in them.
     pub tensors: Vec<TensorRecord>,
 }
@@ -82,6 +85,16 @@ pub struct HeaderRecord {
     pub text: String,
 }
 
+/// A small source file, word for word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextRecord {
+    /// The file.
+    pub path: String,
+    /// All of it.
+    pub text: String,
+}
+
 /// A source tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,8 +105,13 @@ pub struct TensorRecord {
     pub file: String,
     /// Size.
     pub bytes: u64,
-    /// SHA-256 of its bytes.
-    pub sha256: String,
+    /// BLAKE3 (256 bits) of its bytes in lower-case hexadecimal. Every source byte is under its file's
+    /// SHA-256 already; a second hash for each tensor must cost little.
+    pub blake3: String,
+    /// SHA-256 of its bytes, where they were copied or left out: what reports list can be checked with
+    /// tools that everybody has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
     /// What became of it.
     pub fate: Fate,
 }

@@ -60,6 +60,19 @@ impl ScaleDtype {
         }
     }
 
+    /// Stores `scale` in `bytes`, rounded to nearest even where the type is narrower.
+    ///
+    /// # Panics
+    /// If `bytes` does not have [`ScaleDtype::bytes`] bytes.
+    #[inline]
+    pub fn write_to(self, scale: f32, bytes: &mut [u8]) {
+        match self {
+            ScaleDtype::F16 => bytes.copy_from_slice(&f16::from_f32(scale).to_le_bytes()),
+            ScaleDtype::BF16 => bytes.copy_from_slice(&bf16::from_f32(scale).to_le_bytes()),
+            ScaleDtype::F32 => bytes.copy_from_slice(&scale.to_le_bytes()),
+        }
+    }
+
     /// Appends `scale`, rounded to nearest even where the type is narrower.
     pub fn write(self, scale: f32, bytes: &mut Vec<u8>) {
         match self {

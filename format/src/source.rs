@@ -77,7 +77,8 @@ pub struct FolderSource {
 }
 
 impl FolderSource {
-    /// Opens a folder, or the folder of a `model.safetensors` (or of its index).
+    /// Opens a folder, or the folder of a `model.safetensors` (or of its index). A GGUF file is
+    /// opened without what lies beside it: each is a model of its own.
     ///
     /// Lists the files; opens none. A `snapshots/<commit>` folder of the Hub's cache gives its
     /// name and revision.
@@ -89,6 +90,9 @@ impl FolderSource {
         let root = folder.canonicalize().map_err(|cause| failed("resolve", cause))?;
         let mut files = Vec::new();
         list(&root, "", &mut files)?;
+        if is_gguf(path) && !metadata.is_dir() {
+            files.retain(|file| file.path == file_name(path));
+        }
         files.sort();
         let (name, revision) = match hub_snapshot(&root) {
             Some((name, revision, _)) => (name, Some(revision)),
@@ -241,14 +245,20 @@ fn list(folder: &Path, prefix: &str, files: &mut Vec<SourceFile>) -> Result<()> 
 }
 
 fn folder_of_file(path: &Path) -> Result<PathBuf> {
-    if ["model.safetensors", "model.safetensors.index.json"].contains(&file_name(path).as_str()) {
+    let known = ["model.safetensors", "model.safetensors.index.json"];
+    if known.contains(&file_name(path).as_str()) || is_gguf(path) {
         let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         return Ok(folder.unwrap_or(Path::new(".")).to_path_buf());
     }
     Err(FormatError::NoCheckpoint {
         place: path.display().to_string(),
-        problem: "it is a file, but neither `model.safetensors` nor its index".into(),
+        problem: "it is a file, but neither `model.safetensors`, nor its index, nor a GGUF file"
+            .into(),
     })
+}
+
+fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gguf")
 }
 
 fn file_name(path: &Path) -> String {

@@ -176,3 +176,67 @@ proptest! {
         }
     }
 }
+
+/// SplitMix64, so that every run mutates alike.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+/// What the reference crate refuses is refused here, on ten thousand mutated files; and enough of
+/// them are sound that this says something.
+#[test]
+fn ten_thousand_mutated_headers_are_never_taken_more_laxly() {
+    let pieces = [
+        "0",
+        "16",
+        "20",
+        "-1",
+        "1e3",
+        "null",
+        "\"F16\"",
+        "[]",
+        "[2,2]",
+        "{}",
+        "9999999999999999999",
+    ];
+    let mut state = 1;
+    let (mut taken, mut refused_by_reference) = (0, 0);
+    for number in 0..10_000 {
+        let mut json = GOOD.as_bytes().to_vec();
+        let mut random = |bound: usize| (next(&mut state) % bound as u64) as usize;
+        let mut data = 20;
+        for _ in 0..=random(2) {
+            let at = random(json.len());
+            match random(6) {
+                0 => json[at] ^= 1 << random(8),
+                1 => drop(json.remove(at)),
+                2 => json.insert(at, b" \"{}[]:,0129az"[random(14)]),
+                3 => {
+                    // A number, a word or a list in the place of a number.
+                    let digits: Vec<usize> =
+                        (0..json.len()).filter(|&at| json[at].is_ascii_digit()).collect();
+                    if let Some(&at) = digits.get(random(digits.len().max(1))) {
+                        json.splice(at..=at, pieces[random(pieces.len())].bytes());
+                    }
+                }
+                4 => json.extend_from_slice(&b"        "[..random(8)]),
+                _ => data = [0, 16, 19, 20, 21, 40][random(6)],
+            }
+        }
+        let mut bytes = file_of(&json, data);
+        if random(10) == 0 {
+            let place = random(bytes.len());
+            bytes[place] ^= 1 << random(8);
+        }
+        let ours = parse(&bytes);
+        let reference = safetensors::SafeTensors::deserialize(&bytes);
+        taken += usize::from(ours.is_ok());
+        refused_by_reference += usize::from(reference.is_err());
+        let shown = String::from_utf8_lossy(&json).into_owned();
+        assert!(ours.is_err() || reference.is_ok(), "{number}: {shown}: {:?}", reference.err());
+    }
+    assert!(taken > 300 && refused_by_reference > 3000, "{taken}, {refused_by_reference}");
+}

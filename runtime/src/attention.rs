@@ -29,9 +29,12 @@ pub(crate) fn attention<A: Arithmetic>(
 
     if let Some(own) = &layer.keys_and_values {
         let mut k = arithmetic.linear(&own.k_proj, h);
+        let mut v = match &own.v_proj {
+            Some(v_proj) => arithmetic.linear(v_proj, h),
+            None => k.clone(),
+        };
         rms_norm(model, &mut k, head_dim, Some(&own.k_norm));
         rotate(&mut k, own.k_proj.rows(), config, first);
-        let mut v = arithmetic.linear(&own.v_proj, h);
         rms_norm(model, &mut v, head_dim, None);
         cache.layer_mut(number).stage(&k, &v);
     }
@@ -70,7 +73,8 @@ fn attend<A: Arithmetic>(
     }
 }
 
-fn softmax<N: Number>(scores: &mut [N]) {
+/// Exponentials of the scores, divided by their sum.
+pub(crate) fn softmax<N: Number>(scores: &mut [N]) {
     let mut largest = scores[0];
     for &score in scores.iter() {
         if score > largest {

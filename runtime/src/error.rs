@@ -11,6 +11,14 @@ pub enum RuntimeError {
     /// The checkpoint cannot be read, or a tensor is not what it must be.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// A model that can be converted and not run.
+    #[error("`{place}` is {what}")]
+    Unsupported {
+        /// The checkpoint.
+        place: String,
+        /// What it is, and what is run.
+        what: String,
+    },
     /// Tensors that the configuration demands are not there.
     #[error("`{place}` lacks {} that its config.json demands: {}", counted(names.len(), "tensor"), list(names))]
     Missing {

@@ -1,7 +1,7 @@
 //! The forward pass of Gemma 4's text model, once for every arithmetic.
 //!
 //! ```text
-//! embed → per_layer_inputs → for each layer { attention, mlp, per_layer_block } → head
+//! embed → per_layer_inputs → for each layer { attention, mlp (and experts), per_layer_block } → head
 //! ```
 //! The residual stream is `[tokens, hidden]`. Every norm, product and sum is in the number of the
 //! [`Arithmetic`]; nothing is rounded to bf16 in between. Source: transformers 5.24
@@ -12,8 +12,10 @@ use crate::attention::attention;
 use crate::cache::Cache;
 use crate::device::Wanted;
 use crate::error::{Result, RuntimeError};
+use crate::experts::experts;
 use crate::model::{LayerWeights, Model};
 use crate::number::Number;
+use crate::weights::Matrix;
 use w4pack_format::config::TextConfig;
 
 /// A point of the pass that an [`Observer`] can look at. Names as in transformers.
@@ -191,8 +193,13 @@ fn layer_pass<A: Arithmetic>(
 
     let mut h = x.clone();
     rms_norm(model, &mut h, hidden, Some(&layer.pre_mlp_norm));
-    let mut m = mlp(arithmetic, layer, &h);
+    let mut m = mlp(arithmetic, &layer.gate_proj, &layer.up_proj, &layer.down_proj, &h);
     observer.stage(Stage::MlpOut(number), &m);
+    if let Some(block) = &layer.experts {
+        rms_norm(model, &mut m, hidden, Some(&block.post_mlp_norm));
+        // The experts and their router see the stream itself, each under a norm of its own.
+        add(&mut m, &experts(model, arithmetic, block, x));
+    }
     rms_norm(model, &mut m, hidden, Some(&layer.post_mlp_norm));
     add(x, &m);
 
@@ -201,16 +208,22 @@ fn layer_pass<A: Arithmetic>(
 }
 
 /// `down(gelu(gate(h)) · up(h))`.
-fn mlp<A: Arithmetic>(arithmetic: &A, layer: &LayerWeights, h: &[A::Number]) -> Vec<A::Number> {
-    let width = layer.gate_proj.rows();
-    let mut gate = arithmetic.linear(&layer.gate_proj, h);
-    let up = arithmetic.linear(&layer.up_proj, h);
+pub(crate) fn mlp<A: Arithmetic>(
+    arithmetic: &A,
+    gate_proj: &Matrix,
+    up_proj: &Matrix,
+    down_proj: &Matrix,
+    h: &[A::Number],
+) -> Vec<A::Number> {
+    let width = gate_proj.rows();
+    let mut gate = arithmetic.linear(gate_proj, h);
+    let up = arithmetic.linear(up_proj, h);
     arithmetic.for_each_row(&mut gate, width, |token, gate| {
         for (gate, &up) in gate.iter_mut().zip(&up[token * width..]) {
             *gate = gelu(*gate) * up;
         }
     });
-    arithmetic.linear(&layer.down_proj, &gate)
+    arithmetic.linear(down_proj, &gate)
 }
 
 /// Adds the layer's own input, gated by the stream itself (not by a norm of it).
@@ -291,7 +304,7 @@ fn gelu<N: Number>(x: N) -> N {
     N::from_f64(0.5) * x * (N::from_f64(1.0) + inner.tanh())
 }
 
-fn scale<N: Number>(values: &mut [N], factor: N) {
+pub(crate) fn scale<N: Number>(values: &mut [N], factor: N) {
     for value in values {
         *value = *value * factor;
     }

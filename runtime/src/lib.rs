@@ -7,7 +7,7 @@
 //! | `model.rs` | [`Model`]: the configuration and every weight, as three plain structs |
 //! | `weights/` | [`Matrix`]: packed words or bf16; how a checkpoint is checked and read |
 //! | `cache.rs` | [`Cache`]: keys and values of the positions seen so far |
-//! | `forward.rs`, `attention.rs` | the pass, stage by stage |
+//! | `forward.rs`, `attention.rs`, `experts.rs` | the pass, stage by stage |
 //! | `arithmetic.rs` | how the pass multiplies: [`Plain`] loops in f32 or f64, or the kernels |
 //! | `device/` | [`Device`], the narrow border, and the CPU behind it |
 //! | `engine.rs` | [`Engine`]: requests in, tokens out |
@@ -21,6 +21,7 @@ pub mod chat;
 pub mod device;
 pub mod engine;
 mod error;
+mod experts;
 pub mod forward;
 pub mod generation_config;
 pub mod logits_file;

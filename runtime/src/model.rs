@@ -5,7 +5,7 @@ use crate::weights::{LoadOptions, LoadProgress, Matrix, load};
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::{Config, LayerKind};
 
-/// A Gemma 4 text model in memory.
+/// A Gemma 4 text model in memory, of any size and class.
 #[derive(Debug)]
 pub struct Model {
     /// `config.json`, checked.
@@ -71,7 +71,7 @@ impl<M> LayerWeights<M> {
                 Some(own) => Some(KeysAndValues {
                     k_proj: map(own.k_proj)?,
                     k_norm: own.k_norm,
-                    v_proj: map(own.v_proj)?,
+                    v_proj: own.v_proj.map(&mut *map).transpose()?,
                 }),
             },
             o_proj: map(self.o_proj)?,
@@ -80,6 +80,7 @@ impl<M> LayerWeights<M> {
             gate_proj: map(self.gate_proj)?,
             up_proj: map(self.up_proj)?,
             down_proj: map(self.down_proj)?,
+            experts: self.experts.map(|experts| experts.try_map(map)).transpose()?,
             post_mlp_norm: self.post_mlp_norm,
             per_layer_block: match self.per_layer_block {
                 None => None,
@@ -90,6 +91,30 @@ impl<M> LayerWeights<M> {
                 }),
             },
             scalar: self.scalar,
+        })
+    }
+}
+
+impl<M> Experts<M> {
+    fn try_map<N, E>(self, map: &mut impl FnMut(M) -> Result<N, E>) -> Result<Experts<N>, E> {
+        Ok(Experts {
+            router: map(self.router)?,
+            router_scale: self.router_scale,
+            per_expert_scale: self.per_expert_scale,
+            post_mlp_norm: self.post_mlp_norm,
+            pre_norm: self.pre_norm,
+            post_norm: self.post_norm,
+            experts: self
+                .experts
+                .into_iter()
+                .map(|expert| {
+                    Ok(Expert {
+                        gate_proj: map(expert.gate_proj)?,
+                        up_proj: map(expert.up_proj)?,
+                        down_proj: map(expert.down_proj)?,
+                    })
+                })
+                .collect::<Result<_, E>>()?,
         })
     }
 }
@@ -128,7 +153,9 @@ pub struct LayerWeights<M = Matrix> {
     pub up_proj: M,
     /// `[hidden, intermediate]`.
     pub down_proj: M,
-    /// Behind the MLP, `[hidden]`.
+    /// Beside the MLP; `None` in models without experts.
+    pub experts: Option<Experts<M>>,
+    /// Behind the MLP, and behind its sum with the experts, `[hidden]`.
     pub post_mlp_norm: Vec<f32>,
     /// `None` in models without per-layer inputs.
     pub per_layer_block: Option<PerLayerBlock<M>>,
@@ -143,8 +170,39 @@ pub struct KeysAndValues<M = Matrix> {
     pub k_proj: M,
     /// For each head, `[head_dim]`.
     pub k_norm: Vec<f32>,
-    /// `[kv_heads * head_dim, hidden]`; values are normed without a weight.
-    pub v_proj: M,
+    /// `[kv_heads * head_dim, hidden]`; values are normed without a weight. `None`: they are what
+    /// `k_proj` gives, before the keys' norm and rotation.
+    pub v_proj: Option<M>,
+}
+
+/// The experts of a layer and what chooses among them.
+#[derive(Debug, Clone)]
+pub struct Experts<M = Matrix> {
+    /// Scores of the experts, `[experts, hidden]`.
+    pub router: M,
+    /// Multiplies the router's normed input, `[hidden]`.
+    pub router_scale: Vec<f32>,
+    /// Multiplies an expert's share, `[experts]`.
+    pub per_expert_scale: Vec<f32>,
+    /// Behind the MLP and before its sum with the experts, `[hidden]`.
+    pub post_mlp_norm: Vec<f32>,
+    /// Before the experts, `[hidden]`.
+    pub pre_norm: Vec<f32>,
+    /// Behind the sum of the experts, `[hidden]`.
+    pub post_norm: Vec<f32>,
+    /// The experts.
+    pub experts: Vec<Expert<M>>,
+}
+
+/// One expert.
+#[derive(Debug, Clone)]
+pub struct Expert<M = Matrix> {
+    /// `[width, hidden]`.
+    pub gate_proj: M,
+    /// `[width, hidden]`.
+    pub up_proj: M,
+    /// `[hidden, width]`.
+    pub down_proj: M,
 }
 
 /// The end of a layer, where its per-layer input comes in.
@@ -233,8 +291,17 @@ impl Weights {
             vectors.extend([&layer.input_norm, &layer.q_norm, &layer.post_attention_norm]);
             vectors.extend([&layer.pre_mlp_norm, &layer.post_mlp_norm]);
             if let Some(own) = &layer.keys_and_values {
-                matrices.extend([&own.k_proj, &own.v_proj]);
+                matrices.push(&own.k_proj);
+                matrices.extend(&own.v_proj);
                 vectors.push(&own.k_norm);
+            }
+            if let Some(block) = &layer.experts {
+                matrices.push(&block.router);
+                for expert in &block.experts {
+                    matrices.extend([&expert.gate_proj, &expert.up_proj, &expert.down_proj]);
+                }
+                vectors.extend([&block.router_scale, &block.per_expert_scale]);
+                vectors.extend([&block.post_mlp_norm, &block.pre_norm, &block.post_norm]);
             }
             if let Some(block) = &layer.per_layer_block {
                 matrices.extend([&block.input_gate, &block.projection]);

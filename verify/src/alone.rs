@@ -1,5 +1,6 @@
 //! A result without its source: does it agree with itself? That proves nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use w4pack_format::Result;
@@ -7,7 +8,7 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::{CONFIG_FILE, Config};
 use w4pack_format::dtype::Dtype;
 use w4pack_format::exact::EXACT_FILE;
-use w4pack_format::names::{TextTensor, is_tower, text_tensors};
+use w4pack_format::names::{Role, is_tower, text_tensors};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::Source;
 
@@ -15,6 +16,7 @@ use crate::config::{self, Facts, Module};
 use crate::findings::Findings;
 use crate::ledger::total_bytes;
 use crate::pair::{layout_of, note_narrow_shapes, parts_of};
+use crate::pass::Hashes;
 use crate::progress::Progress;
 use crate::ranges::Range;
 use crate::report::{Fault, FaultClass, Report, Verdict};
@@ -38,16 +40,24 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
     };
     let mut report = Report { bytes: total_bytes(&**result.source()), ..Report::default() };
     progress.begin("checking", report.bytes);
-    let mut known = Vec::new();
+    let mut known = BTreeSet::new();
     let mut packed = Vec::new();
     let mut narrow_shapes = 0;
     for tensor in text_tensors(&config.text) {
         let module = layout.full_name(tensor.module());
         let parts = parts_of(&result, &module);
-        known.push(layout.full_name(&tensor.name));
+        known.insert(layout.full_name(&tensor.name));
+        let stack = tensor.stack.as_ref().map(|stack| layout.full_name(&stack.name));
+        if let Some(stack) = stack.filter(|stack| !parts.any() && result.tensor(stack).is_some()) {
+            // The experts of a layer in one piece: looked at with the first of them.
+            if known.insert(stack.clone()) {
+                check_dense(&result, tensor.dense_shape(), stack, &mut findings);
+            }
+            continue;
+        }
         if !tensor.is_matrix() || !parts.any() {
-            check_dense(&result, &tensor, layout.full_name(&tensor.name), &mut findings);
-            if tensor.is_matrix() {
+            check_dense(&result, &tensor.shape, layout.full_name(&tensor.name), &mut findings);
+            if tensor.is_matrix() || tensor.role == Role::Router {
                 facts.modules.push(Module { name: module, role: tensor.role, packed: false });
             }
             continue;
@@ -70,10 +80,7 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
         }
     }
     for name in result.names() {
-        if !known.iter().any(|known| known == name)
-            && !is_tower(name)
-            && !name.starts_with("lm_head.")
-        {
+        if !known.contains(name) && !is_tower(name) && !name.starts_with("lm_head.") {
             let file = result.tensor(name).map_or("", |found| &found.shard.path);
             let detail = "nothing in the configuration demands this tensor";
             findings.faults.push(Fault::of_tensor(FaultClass::TensorExtra, file, name, detail));
@@ -110,7 +117,8 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
         }
     }
     if let Some(manifest) = manifest {
-        manifest::check_result(&manifest, &**result.source(), &facts, progress, &mut findings)?;
+        let unknown = Hashes::default();
+        manifest::check_result(&manifest, &**result.source(), &facts, &unknown, &mut findings)?;
     }
     report.verdict =
         if findings.faults.is_empty() { Verdict::SelfConsistent } else { Verdict::Disproved };
@@ -120,18 +128,16 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
     Ok(report)
 }
 
-fn check_dense(result: &Checkpoint, tensor: &TextTensor, name: String, findings: &mut Findings) {
+fn check_dense(result: &Checkpoint, shape: &[usize], name: String, findings: &mut Findings) {
     let Some(found) = result.tensor(&name) else {
         let file = result.shards().first().map_or("", |shard| &shard.path);
         let detail = "the configuration demands this tensor";
         findings.faults.push(Fault::of_tensor(FaultClass::TensorMissing, file, &name, detail));
         return;
     };
-    if found.info.dtype != Dtype::BF16 || found.info.shape != tensor.shape {
-        let detail = format!(
-            "it is {} {:?}, it must be BF16 {:?}",
-            found.info.dtype, found.info.shape, tensor.shape
-        );
+    if found.info.dtype != Dtype::BF16 || found.info.shape != shape {
+        let detail =
+            format!("it is {} {:?}, it must be BF16 {shape:?}", found.info.dtype, found.info.shape);
         let path = &found.shard.path;
         findings.faults.push(Fault::of_tensor(FaultClass::Header, path, &name, detail));
     }

@@ -142,7 +142,7 @@ fn is_documentation(path: &str) -> bool {
 }
 
 /// Files that tokenizers, templates and generation are made of: leaving one out changes answers.
-fn is_needed(path: &str) -> bool {
+pub fn is_needed(path: &str) -> bool {
     let is_part = [".json", ".jinja", ".model"].iter().any(|ending| path.ends_with(ending));
     is_part && !path.contains('/') && !path.ends_with(".index.json")
 }

@@ -6,24 +6,32 @@
 //! is used: a check that repeats the maker's computation proves nothing.
 //!
 //! Read in this order: [`arithmetic`]; `with_source` (the proof from beginning to end); `pair`
-//! (which tensor stands for which); `prove` (groups in blocks); `sidecar`; `config`; `headers`;
-//! `companions`; `manifest`; `alone` (a result without its source); [`report`].
+//! (which tensor stands for which); `pass` (every byte read once, by whom); `prove` (groups in
+//! blocks); `sidecar`; `config`; `headers`; `companions`; `manifest`; `alone` (a result without its
+//! source); [`report`]. [`doctor`] is apart: what other loaders would make of a result.
 
 mod alone;
 pub mod arithmetic;
 mod companions;
 mod config;
+pub mod doctor;
 mod findings;
+mod gguf;
 mod headers;
+pub mod inspect;
 mod ledger;
 mod manifest;
 mod pair;
+mod pass;
 mod progress;
 pub mod prove;
 mod ranges;
+mod rebuild;
 pub mod report;
+pub mod self_test;
 mod sidecar;
 mod spelling;
+pub mod statement;
 mod with_source;
 
 use std::sync::Arc;
@@ -33,6 +41,8 @@ use w4pack_format::FormatError;
 use w4pack_format::source::Source;
 
 pub use progress::Progress;
+use rebuild::RebuiltSource;
+pub use rebuild::{ListedFile, Listing};
 pub use report::Report;
 use report::{Fault, Verdict, class_of};
 
@@ -41,8 +51,10 @@ use report::{Fault, Verdict, class_of};
 pub struct Options {
     /// Exit code 0 for another maker's steps when every value is within 1/16 step.
     pub allow_step_rounding: bool,
-    /// Threads; 0: as many as there are cores.
+    /// Threads that judge groups; 0: as many as there are cores. Reading and hashing have their own.
     pub threads: usize,
+    /// Hash the files of both sides even if no manifest asks for it, for a statement.
+    pub hash_files: bool,
 }
 
 /// Verifies `packed` against `source`, or against itself when there is no source.
@@ -57,23 +69,77 @@ pub fn verify(
     progress: &dyn Progress,
 ) -> Report {
     let begin = Instant::now();
-    let run = || match &source {
-        Some(source) => with_source::verify(&packed, source, progress),
+    let labels: Vec<String> =
+        source.iter().chain([&packed]).map(|side| side.label().to_string()).collect();
+    let outcome = match &source {
+        Some(source) => with_source::verify(&packed, source, options, progress),
         None => alone::verify(&packed, progress),
     };
-    let outcome = match rayon::ThreadPoolBuilder::new().num_threads(options.threads).build() {
-        Ok(pool) => pool.install(run),
-        // No threads to be had: the calling thread does all the work.
-        Err(_) => run(),
-    };
-    let mut report = outcome.unwrap_or_else(|error| unreadable(&error));
+    let mut report = outcome.unwrap_or_else(|error| unreadable(&error, &labels));
     report.allow_step_rounding = options.allow_step_rounding;
     report.seconds = begin.elapsed().as_secs_f64();
     report
 }
 
-/// The report when a side could not be read to the end.
-fn unreadable(error: &FormatError) -> Report {
+/// Holds the GGUF file `path` of `files` against the bf16 source: codes, step rule, and what was
+/// quantized anew. Metadata is not compared, so that the best verdict is
+/// [`Verdict::CodesProved`].
+///
+/// Like [`verify`] it always gives a report.
+pub fn verify_gguf(
+    files: &dyn Source,
+    path: &str,
+    source: &Arc<dyn Source>,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Report {
+    let begin = Instant::now();
+    let outcome = gguf::verify(files, path, source, progress);
+    let labels = [files.label().to_string(), source.label().to_string()];
+    let mut report = outcome.unwrap_or_else(|error| unreadable(&error, &labels));
+    report.allow_step_rounding = options.allow_step_rounding;
+    report.seconds = begin.elapsed().as_secs_f64();
+    report
+}
+
+/// The only weights of a folder, if they are one GGUF file.
+pub fn gguf_file(files: &dyn Source) -> Option<String> {
+    let ending = |ending: &'static str| {
+        let paths = files.files().iter().map(|file| &file.path);
+        paths.filter(move |path| path.ends_with(ending) && !path.contains('/'))
+    };
+    let mut found = ending(".gguf");
+    let first = found.next()?;
+    let only = found.next().is_none() && ending(".safetensors").next().is_none();
+    only.then(|| first.clone())
+}
+
+/// Verifies `packed` without its source, against the hashes of the source's files: the source is
+/// rebuilt from the pack (and what a text-only pack lacks from `towers`) and must have these hashes.
+///
+/// Like [`verify`] it always gives a report.
+pub fn verify_rebuilt(
+    packed: Arc<dyn Source>,
+    towers: Option<Arc<dyn Source>>,
+    listing: &Listing,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Report {
+    let rebuilt = match RebuiltSource::open(&packed, towers.as_ref(), listing) {
+        Ok(rebuilt) => rebuilt,
+        Err(error) => return unreadable(&error, &[packed.label().to_string()]),
+    };
+    let options = Options { hash_files: true, ..*options };
+    let mut report = verify(packed, Some(rebuilt.source.clone()), &options, progress);
+    if report.verdict != Verdict::Unreadable {
+        rebuilt.hold_against(listing, &mut report);
+    }
+    report
+}
+
+/// The report when a side could not be read to the end. As in all faults the file is named by its
+/// path within its side; the detail has all of it.
+fn unreadable(error: &FormatError, labels: &[String]) -> Report {
     let file = match error {
         FormatError::Io { path, .. } => path,
         FormatError::Shrunk { file, .. }
@@ -86,6 +152,8 @@ fn unreadable(error: &FormatError) -> Report {
         FormatError::UnsafePath { named_in, .. } => named_in,
         FormatError::NoCheckpoint { place, .. } | FormatError::MissingTensor { place, .. } => place,
     };
+    let within = |label: &String| file.strip_prefix(label.as_str())?.strip_prefix('/');
+    let file = labels.iter().find_map(within).unwrap_or(file);
     let tensor = match error {
         FormatError::Tensor { tensor, .. } | FormatError::MissingTensor { tensor, .. } => {
             Some(tensor.clone())

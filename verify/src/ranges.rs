@@ -39,14 +39,17 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// Calls `take` with one block after the other and the block's place in the range.
-    fn for_each_block(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    /// Calls `take` with one block after the other and the block's place in the range, until it says
+    /// `false`.
+    pub fn for_each_block(&self, mut take: impl FnMut(u64, &[u8]) -> Result<bool>) -> Result<()> {
         let mut buffer = vec![0; self.bytes.min(BLOCK) as usize];
         let mut done = 0;
         while done < self.bytes {
             let length = (self.bytes - done).min(BLOCK) as usize;
             self.source.read_at(self.path, self.offset + done, &mut buffer[..length])?;
-            take(done, &buffer[..length])?;
+            if !take(done, &buffer[..length])? {
+                break;
+            }
             done += length as u64;
         }
         Ok(())
@@ -58,7 +61,7 @@ impl<'a> Range<'a> {
         self.for_each_block(|_, block| {
             hasher.update(block);
             progress.advance(block.len() as u64);
-            Ok(())
+            Ok(true)
         })?;
         Ok(hasher.finish())
     }
@@ -72,11 +75,9 @@ impl<'a> Range<'a> {
             let theirs = &mut theirs[..block.len()];
             other.source.read_at(other.path, other.offset + place, theirs)?;
             hasher.update(block);
-            if block != theirs {
-                differences.take(place, block, theirs);
-            }
+            differences.take(place, block, theirs);
             progress.advance(2 * block.len() as u64);
-            Ok(())
+            Ok(true)
         })?;
         Ok(Comparison { sha256: hasher.finish(), differences })
     }
@@ -100,12 +101,22 @@ pub struct Differences {
 }
 
 impl Differences {
-    fn take(&mut self, place: u64, ours: &[u8], theirs: &[u8]) {
+    /// Compares two pieces that begin at `place`.
+    pub fn take(&mut self, place: u64, ours: &[u8], theirs: &[u8]) {
+        if ours == theirs {
+            return;
+        }
         for (byte, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
             if ours != theirs {
                 self.bytes += 1;
                 self.first.get_or_insert(place + byte as u64);
             }
         }
+    }
+
+    /// Adds those of the piece that follows.
+    pub fn add(&mut self, later: Differences) {
+        self.bytes += later.bytes;
+        self.first = self.first.or(later.first);
     }
 }

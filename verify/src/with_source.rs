@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
 use w4pack_format::Result;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::{CONFIG_FILE, Config};
@@ -10,15 +9,16 @@ use w4pack_format::exact::EXACT_FILE;
 use w4pack_format::names::Role;
 use w4pack_format::source::Source;
 
+use crate::Options;
 use crate::arithmetic::step_rule::Votes;
 use crate::config::{self, Facts, Module};
 use crate::findings::Findings;
 use crate::ledger::{Class, Side, total_bytes};
 use crate::pair::{EqualPair, Pairing, note_narrow_shapes, pair};
+use crate::pass::{Hashes, Outcome, Pass, Wanted};
 use crate::progress::Progress;
-use crate::prove::prove;
 use crate::ranges::Range;
-use crate::report::{Fault, FaultClass, Item, PackedTensor, Report, Verdict};
+use crate::report::{Fault, FaultClass, FileHashes, Item, PackedTensor, Report, Verdict};
 use crate::sidecar::Sidecar;
 use crate::{companions, headers, manifest};
 
@@ -26,9 +26,10 @@ use crate::{companions, headers, manifest};
 pub fn verify(
     result: &Arc<dyn Source>,
     source: &Arc<dyn Source>,
+    options: &Options,
     progress: &dyn Progress,
 ) -> Result<Report> {
-    // Cheap checks first: headers, names, sizes.
+    // Cheap checks first: headers, names, sizes, the files beside the weights.
     let result = Checkpoint::open(result.clone())?;
     let source = Checkpoint::open(source.clone())?;
     let config = Config::load(&**source.source())?;
@@ -41,32 +42,76 @@ pub fn verify(
     for key in &config.unknown {
         findings.note(format!("w4pack does not know the source's config key `{key}`"));
     }
-    let pairing = pair(&source, &result, &config.text, &mut findings);
+    let mut pairing = pair(&source, &result, &config.text, &mut findings);
+    let misfits = findings.faults.iter().filter(|fault| is_misfit(fault.class)).count();
     note_narrow_shapes(pairing.narrow_shapes, &mut findings);
     let facts = facts(&pairing, &result);
+    mark_kept(&mut pairing, &facts);
     config::check(&**source.source(), &**result.source(), &facts, &mut findings);
     // Kept matrices are the maker's choice; that vLLM does not take them is worth a word.
     findings.notes.extend(config::mixtures(&facts));
     headers::check(&result, &mut findings)?;
     companions::check(&source, &result, &mut findings)?;
-
-    // Then every byte.
     let mut report = Report {
         bytes: total_bytes(&**source.source()) + total_bytes(&**result.source()),
         ..Report::default()
     };
-    progress.begin("proving", report.bytes);
-    copies(&pairing.copies, &source, &result, progress, &mut findings)?;
-    report.tied_copies_identical = head(&pairing.head, &result, progress, &mut findings)?;
-    left_out(&pairing.left_out, &source, progress, &mut findings)?;
-    let votes = packed(&pairing, &source, &result, progress, &mut findings, &mut report)?;
-    report.step_rule = votes.name();
-    if let Some(manifest) = manifest::open(&**result.source(), &mut findings)? {
-        progress.begin("hashing", report.bytes);
-        manifest::check_result(&manifest, &**result.source(), &facts, progress, &mut findings)?;
-        manifest::check_source(&manifest, &source, &pairing, progress, &mut findings)?;
+    // A missing tensor is damage, and the rest is worth a look. Another model is not.
+    if misfits > pairing.packed.len() + pairing.copies.len() {
+        return Ok(refuse(report, findings));
     }
+
+    // Then every byte.
+    progress.begin("proving", report.bytes);
+    report.tied_copies_identical = head(&pairing.head, &result, progress, &mut findings)?;
+    let manifest = manifest::open(&**result.source(), &mut findings)?;
+    let sidecar = sidecar(&pairing, &result, &mut findings);
+    let hashed = manifest.is_some() || options.hash_files;
+    let pass = Pass {
+        source: &source,
+        result: &result,
+        sidecar: sidecar.as_ref(),
+        pairing: &pairing,
+        wanted: Wanted { source: hashed, result: hashed },
+        threads: options.threads,
+        progress,
+    };
+    let mut outcome = pass.run()?;
+    copies(&pairing.copies, &result, &mut outcome, &mut findings);
+    kept(&pairing.copies, &result, facts.ours, &outcome, &mut findings);
+    left_out(&pairing.left_out, &source, &outcome.hashes, &mut findings);
+    report.step_rule = packed(&pairing, &mut outcome, &mut findings, &mut report).name();
+    if let Some(manifest) = manifest {
+        let hashes = &outcome.hashes;
+        manifest::check_result(&manifest, &**result.source(), &facts, hashes, &mut findings)?;
+        manifest::check_source(&manifest, &source, &pairing, hashes, &mut findings)?;
+    }
+    report.hashes = FileHashes {
+        result: outcome.hashes.result_files,
+        source: outcome.hashes.source_files,
+        source_name: source.source().name().into(),
+        source_revision: source.source().revision().map(str::to_string),
+    };
     finish(report, findings)
+}
+
+/// Faults of a tensor that finds no partner.
+fn is_misfit(class: FaultClass) -> bool {
+    matches!(class, FaultClass::TensorMissing | FaultClass::Header)
+}
+
+/// The answer when headers and names alone say that the two do not belong together.
+fn refuse(mut report: Report, mut findings: Findings) -> Report {
+    findings.note(
+        "most tensors have no partner of the same shape: this is another model, no weights were \
+         compared, and nothing is accounted for",
+    );
+    report.unaccounted = report.bytes;
+    report.faults = findings.faults;
+    report.notes = findings.notes;
+    report.step_rule = "unknown: no weights were compared".into();
+    report.verdict = Verdict::Disproved;
+    report
 }
 
 const HINT: &str = "hint: --source names the checkpoint that was converted, in bf16";
@@ -114,46 +159,74 @@ fn facts(pairing: &Pairing, result: &Checkpoint) -> Facts {
     }
 }
 
-/// Compares tensors that must be the same on both sides.
+/// Enters tensors that must be the same on both sides.
 fn copies(
     pairs: &[EqualPair],
-    source: &Checkpoint,
     result: &Checkpoint,
-    progress: &dyn Progress,
+    outcome: &mut Outcome,
     findings: &mut Findings,
-) -> Result<()> {
-    let compare = |pair: &EqualPair| -> Result<Option<(Item, Option<Fault>)>> {
-        let (Some(ours), Some(theirs)) = (result.tensor(&pair.result), source.tensor(&pair.other))
-        else {
-            return Ok(None);
+) {
+    for pair in pairs {
+        let (Some(found), Some(differences), Some(sha256)) = (
+            result.tensor(&pair.result),
+            outcome.copies.remove(&pair.result),
+            outcome.hashes.copies.get(&pair.result),
+        ) else {
+            continue;
         };
-        let (range, other) = (Range::of_tensor(result, ours), Range::of_tensor(source, theirs));
-        let comparison = range.compare(&other, progress)?;
-        let item = Item {
-            file: ours.shard.path.clone(),
-            tensor: Some(pair.result.clone()),
-            bytes: range.bytes,
-            sha256: comparison.sha256,
+        let file = found.shard.path.clone();
+        let Some(first) = differences.first else {
+            findings.copied.push(Item {
+                file,
+                tensor: Some(pair.result.clone()),
+                bytes: found.info.bytes(),
+                sha256: sha256.clone(),
+            });
+            continue;
         };
-        let fault = comparison.differences.first.map(|first| {
-            let detail = format!(
-                "{} bytes differ from the source's `{}`, first at byte {first}",
-                comparison.differences.bytes, pair.other
-            );
-            let fault = Fault::of_tensor(FaultClass::TensorBytes, &item.file, &pair.result, detail);
-            let columns = ours.info.shape.get(1..).unwrap_or(&[]).iter().product::<usize>().max(1);
-            Fault { row: Some(first / 2 / columns as u64), ..fault }
-        });
-        Ok(Some((item, fault)))
-    };
-    let found: Vec<_> = pairs.par_iter().map(compare).collect::<Result<_>>()?;
-    for (item, fault) in found.into_iter().flatten() {
-        match fault {
-            None => findings.copied.push(item),
-            Some(fault) => findings.faults.push(fault),
+        let detail = format!(
+            "{} bytes differ from the source's `{}`, first at byte {first}",
+            differences.bytes, pair.other
+        );
+        let fault = Fault::of_tensor(FaultClass::TensorBytes, &file, &pair.result, detail);
+        let columns = found.info.shape.get(1..).unwrap_or(&[]).iter().product::<usize>().max(1);
+        findings.faults.push(Fault { row: Some(first / 2 / columns as u64), ..fault });
+    }
+}
+
+/// Marks the matrices that the layout packs and the result keeps in bf16.
+fn mark_kept(pairing: &mut Pairing, facts: &Facts) {
+    let possible = config::Layout::possible(facts);
+    let Some(layout) = possible.first() else { return };
+    let kept: Vec<String> = layout.kept(facts).map(|m| format!("{}.weight", m.name)).collect();
+    for pair in &mut pairing.copies {
+        pair.is_kept = kept.contains(&pair.result);
+    }
+}
+
+/// A matrix that is kept in bf16 must have a group off the grid: else it could have been packed,
+/// which w4pack does, and another maker may leave.
+fn kept(
+    pairs: &[EqualPair],
+    result: &Checkpoint,
+    ours: bool,
+    outcome: &Outcome,
+    findings: &mut Findings,
+) {
+    for pair in pairs.iter().filter(|pair| pair.is_kept) {
+        if outcome.off_grid.contains(&pair.result) {
+            findings.note(format!("`{}` is off the grid, and kept in bf16", pair.result));
+            continue;
+        }
+        let detail = "it is kept in bf16, but every group of it is on the grid";
+        if ours {
+            let file = result.tensor(&pair.result).map_or("", |found| &found.shard.path);
+            let fault = Fault::of_tensor(FaultClass::OffGrid, file, &pair.result, detail);
+            findings.faults.push(fault);
+        } else {
+            findings.note(format!("`{}`: {detail}", pair.result));
         }
     }
-    Ok(())
 }
 
 /// Compares a second head with the table; `None` when there is none.
@@ -186,53 +259,35 @@ fn head(
     Ok(identical)
 }
 
-/// Hashes source tensors that are left out.
-fn left_out(
-    names: &[String],
-    source: &Checkpoint,
-    progress: &dyn Progress,
-    findings: &mut Findings,
-) -> Result<()> {
-    let hash = |name: &String| -> Result<Option<Item>> {
-        let Some(found) = source.tensor(name) else { return Ok(None) };
-        let range = Range::of_tensor(source, found);
-        Ok(Some(Item {
+/// Enters source tensors that are left out.
+fn left_out(names: &[String], source: &Checkpoint, hashes: &Hashes, findings: &mut Findings) {
+    for name in names {
+        let sha256 = hashes.tensors.get(name).and_then(|hashes| hashes.sha256.as_ref());
+        let (Some(found), Some(sha256)) = (source.tensor(name), sha256) else { continue };
+        findings.left_out.push(Item {
             file: found.shard.path.clone(),
             tensor: Some(name.clone()),
-            bytes: range.bytes,
-            sha256: range.sha256(progress)?,
-        }))
-    };
-    let items: Vec<_> = names.par_iter().map(hash).collect::<Result<_>>()?;
-    findings.left_out.extend(items.into_iter().flatten());
-    Ok(())
+            bytes: found.info.bytes(),
+            sha256: sha256.clone(),
+        });
+    }
 }
 
-/// Proves every packed module, one after the other.
+/// Enters the packed modules, in the order of the model.
 fn packed(
     pairing: &Pairing,
-    source: &Checkpoint,
-    result: &Checkpoint,
-    progress: &dyn Progress,
+    outcome: &mut Outcome,
     findings: &mut Findings,
     report: &mut Report,
-) -> Result<Votes> {
-    let sidecar = sidecar(pairing, result, findings);
+) -> Votes {
     let mut votes = Votes::default();
+    findings.faults.append(&mut outcome.sidecar_faults);
     for pair in &pairing.packed {
-        let entry = match sidecar.as_ref().map(|sidecar| sidecar.module(&pair.module)) {
-            Some(Ok(entry)) => Some(entry),
-            Some(Err(fault)) => {
-                findings.faults.push(fault);
-                None
-            }
-            None => None,
-        };
-        let tally = prove(pair, result, source, entry, progress)?;
+        let Some(tally) = outcome.tallies.remove(&pair.module) else { continue };
         let counts = match pair.role {
             Role::EmbedTokens => &mut report.tables.embed_tokens,
             Role::EmbedTokensPerLayer => &mut report.tables.embed_tokens_per_layer,
-            Role::Linear | Role::Vector => &mut report.linears,
+            Role::Linear | Role::Router | Role::Vector => &mut report.linears,
         };
         counts.add(&tally.counts);
         report.whole.add(&tally.counts);
@@ -246,7 +301,7 @@ fn packed(
         });
         findings.faults.extend(tally.into_faults());
     }
-    Ok(votes)
+    votes
 }
 
 /// Opens the sidecar, claims its bytes, and names entries that belong to no module.

@@ -2,17 +2,19 @@
 
 use super::threads;
 use crate::args::{ConvertArguments, LayoutName, TowersName};
+use crate::interrupt::Interrupt;
 use crate::message::{Usage, warn};
 use crate::progress::Bytes;
 use crate::{home, locate, output};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::process::ExitCode;
-use w4pack_convert::{Layout, Options, Progress, Report, Stage, Towers, convert, plan};
-use w4pack_format::checkpoint::Checkpoint;
+use w4pack_convert::{
+    ConvertError, Forecast, Layout, Options, Progress, Report, Stage, Towers, convert, forecast,
+};
 use w4pack_format::source::Source;
 
 pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
-    let source = locate::source(&arguments.source, arguments.revision.as_deref())?;
+    let source = locate::model(&arguments.source, arguments.revision.as_deref())?;
     let options = Options {
         layout: match arguments.layout {
             LayoutName::Emb4 => Layout::Emb4,
@@ -29,18 +31,22 @@ pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
         allow_off_grid: arguments.allow_off_grid,
         threads: threads(arguments.threads)?,
     };
-    if arguments.plan {
-        output::print(&plan(&Checkpoint::open(source)?, &options)?.to_string())?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let out = match &arguments.out {
         Some(out) => out.clone(),
         None => default_folder(&*source, options.layout)?,
     };
-    let bar = ProgressBar { bar: Bytes::new("converting", quiet) };
+    if arguments.plan {
+        let (plan, forecast) = forecast(source, &out, &options)?;
+        if arguments.json {
+            output::json(&forecast)?;
+        } else {
+            output::print(&format!("{plan}{}", in_words(&forecast)))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let bar = ProgressBar::new("converting", quiet)?;
     let report = convert(source, &out, &options, &bar);
-    bar.bar.finish();
-    let report = report?;
+    let report = bar.end(report)?;
     for warning in &report.warnings {
         warn(warning);
     }
@@ -57,16 +63,43 @@ fn default_folder(source: &dyn Source, layout: Layout) -> Result<std::path::Path
         let message = format!("`{}` has no name to call the output after", source.label());
         return Err(Usage::new(message).hint("say where to write with --out").into());
     }
-    let folder = home::conversion_folder(source.name(), layout.name())?;
-    if let Some(parent) = folder.parent() {
-        std::fs::create_dir_all(parent)
-            .with_context(|| format!("could not make the w4pack home `{}`", parent.display()))?;
-    }
-    Ok(folder)
+    home::conversion_folder(source.name(), layout.name())
 }
 
-struct ProgressBar {
+/// What a plan says beside the fates of tensors and files.
+fn in_words(forecast: &Forecast) -> String {
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    format!(
+        "to {}: {:.1} MiB and what w4pack/ takes ({:.1} MiB are free there)\n\
+         memory at most {:.0} MiB; about {:.0} s by a probe of {:.2} GB/s, writing not counted\n",
+        forecast.destination,
+        mebibytes(forecast.output_bytes),
+        mebibytes(forecast.free_bytes),
+        mebibytes(forecast.memory_bytes),
+        forecast.seconds.max(1.0),
+        forecast.probe.gigabytes_per_second,
+    )
+}
+
+/// Draws progress, and stops the work when a signal asks for it.
+pub struct ProgressBar {
     bar: Bytes,
+    interrupt: Interrupt,
+}
+
+impl ProgressBar {
+    pub fn new(verb: &'static str, quiet: bool) -> Result<ProgressBar> {
+        Ok(ProgressBar { bar: Bytes::new(verb, quiet), interrupt: Interrupt::watch()? })
+    }
+
+    /// Takes the bar away. Work that a signal stopped has cleaned up by now, and the process ends.
+    pub fn end<T>(self, result: Result<T, ConvertError>) -> Result<T> {
+        self.bar.finish();
+        if matches!(result, Err(ConvertError::Cancelled)) {
+            self.interrupt.obey()?;
+        }
+        Ok(result?)
+    }
 }
 
 impl Progress for ProgressBar {
@@ -75,8 +108,13 @@ impl Progress for ProgressBar {
             Stage::Convert => "converting",
             Stage::ConvertAgain => "again",
             Stage::Hash => "hashing",
+            Stage::Restore => "restoring",
         });
         self.bar.set(done, total);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.interrupt.has_come()
     }
 }
 
@@ -93,15 +131,13 @@ pub fn summary(report: &Report) -> String {
         total.negative,
         total.zero,
     );
-    let elements = total.groups * 32;
-    text += &format!(
-        "  {} of {elements} values, in {} groups, differ from the source with {} steps",
-        total.values_differing, total.inexact_groups, report.scale_dtype
-    );
-    text += &match report.sidecar_bytes {
-        0 => "\n".into(),
-        bytes => format!("; `w4pack/exact.safetensors` ({bytes} bytes) gives them back\n"),
-    };
+    let relayed = report.packed.iter().filter(|tensor| tensor.relayed).count();
+    if relayed > 0 {
+        text += &format!("  {relayed} of them were packed already and went over as they were\n");
+    }
+    if relayed < report.packed.len() {
+        text += &differences(report);
+    }
     let in_f32: Vec<_> = report.packed.iter().filter(|tensor| tensor.fell_back.is_some()).collect();
     if let Some(first) = in_f32.first() {
         text += &format!(
@@ -125,6 +161,26 @@ pub fn summary(report: &Report) -> String {
     text += &format!(
         "  {} bytes in, {} bytes out, {:.1} s, {:.2} GB/s\n",
         report.source_bytes, report.output_bytes, report.seconds, report.gigabytes_per_second
+    );
+    text
+}
+
+/// How many values the stored steps do not give back, here and in other readers.
+fn differences(report: &Report) -> String {
+    let total = &report.total;
+    let compared = report.packed.iter().filter(|tensor| !tensor.relayed);
+    let elements: usize = compared.map(|tensor| tensor.rows * tensor.columns).sum();
+    let mut text = format!(
+        "  {} of {elements} values, in {} groups, differ from the source with {} steps",
+        total.values_differing, total.inexact_groups, report.scale_dtype
+    );
+    text += &match report.sidecar_bytes {
+        0 => "\n".into(),
+        bytes => format!("; `w4pack/exact.safetensors` ({bytes} bytes) gives them back\n"),
+    };
+    text += &format!(
+        "  read otherwise: {} differ with transformers' dequantize, {} where scales are cast to bf16\n",
+        total.by_other_readers.transformers_dequantize, total.by_other_readers.scales_in_bf16
     );
     text
 }

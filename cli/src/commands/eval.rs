@@ -199,7 +199,7 @@ impl Manner<'_> {
             Some(model) => model.clone(),
             None => home::newest_conversion()?.display().to_string(),
         };
-        let source = locate::source(&name, None)?;
+        let source = locate::model(&name, None)?;
         let checkpoint = Arc::new(Checkpoint::open(source.clone())?);
         let config = Config::load(&*source)?;
         let defaults = GenerationDefaults::load(&*source, &config)?;

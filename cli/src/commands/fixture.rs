@@ -11,6 +11,11 @@ use w4pack_fixtures::{FixtureOptions, Shape, SignedZeros, write};
 pub fn run(arguments: &FixtureArguments, quiet: bool) -> Result<ExitCode> {
     let shape = match arguments.shape {
         ShapeName::Tiny => Shape::tiny(),
+        ShapeName::TinyE4b => Shape::tiny_e4b(),
+        ShapeName::Tiny12b => Shape::tiny_12b(),
+        ShapeName::Tiny31b => Shape::tiny_31b(),
+        ShapeName::Tiny26bA4b => Shape::tiny_26b_a4b(),
+        ShapeName::TinyGemma3 => Shape::tiny_gemma3(),
         ShapeName::E2b => Shape::e2b(),
     };
     let options = FixtureOptions {

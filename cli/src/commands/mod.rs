@@ -1,11 +1,14 @@
 //! One file a command.
 
+pub mod cards;
 pub mod convert;
 pub mod demo;
 pub mod doctor;
 pub mod engine;
 pub mod eval;
 pub mod fixture;
+pub mod inspect;
+pub mod restore;
 pub mod run;
 pub mod verify;
 

@@ -31,7 +31,7 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
             newest
         }
     };
-    let source = locate::source(&name, None)?;
+    let source = locate::model(&name, None)?;
     if let Some(path) = &arguments.logits {
         check_logits_target(path, &name)?;
     }

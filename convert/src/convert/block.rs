@@ -1,27 +1,22 @@
-//! A block of a matrix: recovered and written on all threads, the rest merged in order.
+//! A block of a matrix, recovered on all threads.
 
 use rayon::prelude::*;
 use w4pack_format::group::{GROUP, PACKED_BYTES, pack, words_to_bytes};
 use w4pack_format::scale::ScaleDtype;
 
-use crate::ConvertError;
-use crate::pack::{GroupNote, PackWriter, StepNote};
-use crate::recover::{Misfit, Recovered, recover};
+use crate::pack::{GroupNote, StepNote};
+use crate::recover::{Misfit, Recovered, Step, recover_all};
 use crate::report::Tally;
 
 /// Source bytes of a group.
 pub(super) const GROUP_BYTES: usize = 2 * GROUP;
 
 /// Groups that one thread takes at a time.
-const CHUNK: usize = 4096;
+const CHUNK: usize = 1024;
 
 /// What became of some groups that lie one behind the other.
 #[derive(Default)]
 pub(super) struct PackedGroups {
-    /// Packed words as they lie in the file; empty once they are written.
-    words: Vec<u8>,
-    /// Steps as they lie in the file; empty once they are written.
-    scales: Vec<u8>,
     /// Counts.
     pub tally: Tally,
     /// The largest step magnitude.
@@ -50,66 +45,78 @@ pub(super) struct OutOfRange {
     pub step: f32,
 }
 
-/// Why a block was not packed.
-pub(super) enum BlockError {
-    /// A group has no codes; its number in the block.
-    Misfit { group: usize, misfit: Misfit },
-    /// It could not be written.
-    Failed(ConvertError),
+/// A group has no codes; its number in the block.
+pub(super) struct BlockError {
+    pub group: usize,
+    pub misfit: Misfit,
 }
 
-/// Recovers the groups of a block and writes their words and steps from group `first` of the module
-/// on, in chunks on the current pool's threads. The result does not depend on how many there are:
-/// chunks come back in order, and the first error wins.
+/// What became of a block; the space is used again for a later one.
+#[derive(Default)]
+pub(super) struct PackedBlock {
+    /// Words and steps as they will lie in the file.
+    pub words: Vec<u8>,
+    pub scales: Vec<u8>,
+    /// The rest, by chunks in order.
+    pub chunks: Vec<PackedGroups>,
+}
+
+/// Recovers the groups of a block, in chunks on the current pool's threads. The result does not
+/// depend on how many there are: chunks come back in order, and the first error wins.
 pub(super) fn pack_block(
     bytes: &[u8],
     dtype: ScaleDtype,
-    writer: &PackWriter,
-    module: usize,
-    first: u64,
-) -> Result<Vec<PackedGroups>, BlockError> {
-    let chunks: Vec<Result<PackedGroups, BlockError>> = bytes
+    block: &mut PackedBlock,
+) -> Result<(), BlockError> {
+    let PackedBlock { words, scales, chunks } = block;
+    let groups = bytes.len() / GROUP_BYTES;
+    words.resize(groups * PACKED_BYTES, 0);
+    scales.resize(groups * dtype.bytes(), 0);
+    let packed: Vec<Result<PackedGroups, BlockError>> = bytes
         .par_chunks(CHUNK * GROUP_BYTES)
+        .zip(words.par_chunks_mut(CHUNK * PACKED_BYTES))
+        .zip(scales.par_chunks_mut(CHUNK * dtype.bytes()))
         .enumerate()
-        .map(|(number, chunk)| {
-            let in_block = number * CHUNK;
-            let mut packed = pack_chunk(chunk, in_block, dtype)?;
-            let words = std::mem::take(&mut packed.words);
-            let scales = std::mem::take(&mut packed.scales);
-            writer
-                .write_groups(module, first + in_block as u64, &words, &scales)
-                .map_err(BlockError::Failed)?;
-            Ok(packed)
+        .map(|(number, ((chunk, words), scales))| {
+            pack_chunk(chunk, number * CHUNK, dtype, words, scales)
         })
         .collect();
-    chunks.into_iter().collect()
+    *chunks = packed.into_iter().collect::<Result<_, _>>()?;
+    Ok(())
 }
 
-fn pack_chunk(bytes: &[u8], first: usize, dtype: ScaleDtype) -> Result<PackedGroups, BlockError> {
+/// What [`pack_block`] does, but for writing: to try how fast it is. What does not fit is left for
+/// the conversion to say.
+pub(crate) fn judge_block(bytes: &[u8], dtype: ScaleDtype) {
+    let _ = std::hint::black_box(pack_block(bytes, dtype, &mut PackedBlock::default()));
+}
+
+/// The most memory that a thread's chunk takes: a note for each group, in a list with room to grow.
+pub(crate) fn chunk_memory() -> u64 {
+    (CHUNK * 2 * size_of::<Note>()) as u64
+}
+
+fn pack_chunk(
+    bytes: &[u8],
+    first: usize,
+    dtype: ScaleDtype,
+    words: &mut [u8],
+    scales: &mut [u8],
+) -> Result<PackedGroups, BlockError> {
     let (groups, _) = bytes.as_chunks::<GROUP_BYTES>();
-    let mut packed = PackedGroups {
-        words: Vec::with_capacity(groups.len() * PACKED_BYTES),
-        scales: Vec::with_capacity(groups.len() * dtype.bytes()),
-        ..PackedGroups::default()
-    };
-    for (number, bytes) in groups.iter().enumerate() {
-        let bits = bits_of(bytes);
+    let (words, _) = words.as_chunks_mut::<PACKED_BYTES>();
+    let mut packed = PackedGroups::default();
+    recover_all(groups, |number, bits, recovered| {
         let group = first + number;
-        let recovered = recover(&bits).map_err(|misfit| BlockError::Misfit { group, misfit })?;
-        packed.push(group, &bits, &recovered, dtype);
-    }
+        let recovered = recovered.map_err(|misfit| BlockError { group, misfit })?;
+        words[number] = words_to_bytes(&pack(&recovered.codes));
+        let step = recovered.step(dtype);
+        let width = dtype.bytes();
+        dtype.write_to(step.value, &mut scales[number * width..][..width]);
+        packed.push(group, bits, &recovered, &step, dtype);
+        Ok(())
+    })?;
     Ok(packed)
-}
-
-/// The bf16 bit patterns of a group's bytes. A plain loop becomes one copy; `array::from_fn` became
-/// a loop over single bytes and took a third of the whole conversion.
-fn bits_of(bytes: &[u8; GROUP_BYTES]) -> [u16; GROUP] {
-    let mut bits = [0; GROUP];
-    let (pairs, _) = bytes.as_chunks::<2>();
-    for (bits, &pair) in bits.iter_mut().zip(pairs) {
-        *bits = u16::from_le_bytes(pair);
-    }
-    bits
 }
 
 impl PackedGroups {
@@ -118,11 +125,9 @@ impl PackedGroups {
         group: usize,
         bits: &[u16; GROUP],
         recovered: &Recovered,
+        step: &Step,
         dtype: ScaleDtype,
     ) {
-        let step = recovered.step(dtype);
-        self.words.extend_from_slice(&words_to_bytes(&pack(&recovered.codes)));
-        dtype.write(step.value, &mut self.scales);
         self.largest_step = self.largest_step.max(step.value.abs());
         if step.out_of_range && self.out_of_range.is_none() {
             let (narrow_step, step) = (step.value, recovered.step(ScaleDtype::F32).value);
@@ -137,6 +142,10 @@ impl PackedGroups {
         }
         self.tally.inexact_groups += u64::from(step.wrong > 0);
         self.tally.values_differing += u64::from(step.wrong);
+        let differing = recovered.differing(step.value, dtype);
+        let others = &mut self.tally.by_other_readers;
+        others.transformers_dequantize += u64::from(differing.product_in_scale_dtype);
+        others.scales_in_bf16 += u64::from(differing.scale_in_bf16);
         self.tally.peak_levels[recovered.peak()] += 1;
         self.note(group, bits, recovered, step.wrong == 0, step.value < 0.0);
     }
@@ -150,9 +159,9 @@ impl PackedGroups {
         negative_step: bool,
     ) {
         // Counting is much cheaper than finding out which; nearly every group needs no more.
-        let zeros = count(bits, |bits| bits & 0x7fff == 0);
-        let negative_zeros = count(bits, |bits| bits == 0x8000);
-        if exact && negative_zeros == 0 && !(negative_step && zeros != 0) {
+        let zeros = zeros_in(&recovered.codes);
+        let negative_zeros = holds_negative_zero(bits);
+        if exact && !negative_zeros && !(negative_step && zeros != 0) {
             match self.notes.last_mut() {
                 Some(Note::Plain(count)) => *count += u64::from(zeros),
                 _ => self.notes.push(Note::Plain(u64::from(zeros))),
@@ -174,8 +183,22 @@ impl PackedGroups {
     }
 }
 
-fn count(bits: &[u16; GROUP], holds: impl Fn(u16) -> bool) -> u16 {
-    bits.iter().fold(0, |count, &bits| count + u16::from(holds(bits)))
+/// Plain loops over lanes as narrow as the elements, here and below: with wider sums, or with
+/// `count`, the compiler takes the lanes apart one by one.
+fn zeros_in(codes: &[i8; GROUP]) -> u8 {
+    let mut zeros = 0;
+    for &code in codes {
+        zeros += u8::from(code == 0);
+    }
+    zeros
+}
+
+fn holds_negative_zero(bits: &[u16; GROUP]) -> bool {
+    let mut found = 0;
+    for &bits in bits {
+        found |= u16::from(bits == 0x8000);
+    }
+    found != 0
 }
 
 fn mask(bits: &[u16; GROUP], holds: impl Fn(u16) -> bool) -> u32 {

@@ -12,11 +12,11 @@ use w4pack_format::scale::ScaleDtype;
 
 use super::pass::Found;
 use crate::pack::{Contents, CopiedTensor, Module};
-use crate::plan::{Plan, Treatment};
+use crate::plan::Plan;
 
 /// Where a tensor goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Destination {
+pub(crate) enum Destination {
     /// Position in [`Contents::modules`].
     Packed(usize),
     /// Position in [`Contents::copied`].
@@ -24,7 +24,7 @@ pub(super) enum Destination {
 }
 
 /// The output's contents, and where each tensor of the plan stands in them.
-pub(super) struct Decisions {
+pub(crate) struct Decisions {
     pub contents: Contents,
     /// By position in [`Plan::text`].
     pub destinations: Vec<Destination>,
@@ -33,19 +33,18 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
-    /// Where a source tensor goes; `None` if it is not in the output.
-    pub(super) fn destination(&self, treatment: Treatment) -> Option<Destination> {
-        match treatment {
-            Treatment::Pack(position) | Treatment::Copy(position) => {
-                Some(self.destinations[position])
-            }
-            Treatment::KeepTower(tower) => Some(Destination::Copied(self.towers + tower)),
-            Treatment::LeaveOut(_) => None,
-        }
+    /// Where a text tensor goes, by its position in [`Plan::text`].
+    pub(crate) fn text(&self, position: usize) -> Destination {
+        self.destinations[position]
+    }
+
+    /// Where a tensor of the vision and audio side goes, by its position in [`Plan::towers`].
+    pub(crate) fn tower(&self, tower: usize) -> Destination {
+        Destination::Copied(self.towers + tower)
     }
 
     /// Everything packed with the dtype asked for.
-    pub(super) fn first(plan: &Plan) -> Self {
+    pub(crate) fn first(plan: &Plan) -> Self {
         Self::with(plan, |_| Some(plan.scale_dtype))
     }
 
@@ -66,8 +65,12 @@ impl Decisions {
         let mut contents = Contents { gguf: plan.gguf.clone(), ..Contents::default() };
         let mut destinations = Vec::with_capacity(plan.text.len());
         for (position, tensor) in plan.text.iter().enumerate() {
-            let packs = plan.layout.packs(tensor.role);
-            let scale_dtype = if packs { scales(position) } else { None };
+            let scale_dtype = match plan.relayed[position] {
+                Some(_) if plan.gguf.is_some() => Some(ScaleDtype::F16),
+                Some(as_it_is) => Some(as_it_is),
+                None if plan.layout.packs(tensor.role) => scales(position),
+                None => None,
+            };
             match (scale_dtype, &tensor.shape[..]) {
                 (Some(scale_dtype), &[rows, columns]) => {
                     let module = contents.modules.len();

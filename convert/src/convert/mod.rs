@@ -3,7 +3,7 @@
 mod block;
 mod decision;
 mod pass;
-mod reader;
+mod relay;
 mod summary;
 
 use std::path::Path;
@@ -11,16 +11,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::digest::{Hasher, sha256};
-use w4pack_format::manifest::{FileRecord, HeaderRecord, SourceRecord};
+use w4pack_format::manifest::{FileRecord, HeaderRecord, SourceRecord, TextRecord};
 use w4pack_format::source::Source;
 
-use crate::pack::{Finish, PackWriter, Sidecar, check_output};
+use crate::pack::{Finish, MadeFrom, PackWriter, Sidecar};
 use crate::plan::{CompanionFate, Plan, plan};
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, Stage, tell};
 use crate::report::Report;
-use crate::{ConvertError, Options};
-use decision::Decisions;
+use crate::staging::check_output;
+use crate::{ConvertError, Options, thread_pool};
+pub(crate) use block::{chunk_memory, judge_block};
+pub(crate) use decision::{Decisions, Destination};
 use pass::{Pass, Reading};
 use summary::Outcome;
 
@@ -42,10 +45,7 @@ pub fn convert(
     let out = &check_output(&*source, out)?;
     let checkpoint = Checkpoint::open(source)?;
     let plan = plan(&checkpoint, options)?;
-    let pool =
-        rayon::ThreadPoolBuilder::new().num_threads(options.threads).build().map_err(|cause| {
-            ConvertError::Threads { threads: options.threads, cause: cause.to_string() }
-        })?;
+    let pool = thread_pool(options.threads)?;
     pool.install(|| {
         Conversion { checkpoint: &checkpoint, plan: &plan, out, options, progress, started }.run()
     })
@@ -89,7 +89,9 @@ impl Conversion<'_> {
         decisions: &Decisions,
         stage: Stage,
     ) -> Result<(PackWriter, Sidecar, Reading), ConvertError> {
-        let (writer, mut sidecar) = PackWriter::create(self.out, decisions.contents.clone())?;
+        let companion_bytes = self.plan.companion_bytes();
+        let (writer, mut sidecar) =
+            PackWriter::create(self.out, decisions.contents.clone(), companion_bytes)?;
         let pass = Pass {
             checkpoint: self.checkpoint,
             plan: self.plan,
@@ -99,7 +101,7 @@ impl Conversion<'_> {
             progress: self.progress,
             stage,
         };
-        let reading = pass.run(&mut sidecar)?;
+        let reading = pass.run(&mut sidecar).map_err(|error| writer.explain(error))?;
         Ok((writer, sidecar, reading))
     }
 
@@ -123,18 +125,34 @@ impl Conversion<'_> {
             revision: source.revision().map(str::to_string),
             files,
             headers: headers.collect(),
+            texts: self.texts()?,
             tensors: outcome.reading().tensors.clone(),
         };
         let config = outcome.config(self.plan);
         let finish = Finish {
             config: config.as_ref(),
-            source: record,
-            options: self.options.recorded(),
-            created: jiff::Timestamp::now().to_string(),
-            hashed: &|done, total| self.progress.report(Stage::Hash, done, total),
+            // A pack laid out anew is its maker's: there is nothing that w4pack could attest.
+            made_from: (!self.plan.relays()).then(|| MadeFrom {
+                source: record,
+                options: self.options.recorded(),
+                created: jiff::Timestamp::now().to_string(),
+            }),
+            hashed: &|done, total| tell(self.progress, Stage::Hash, done, total),
         };
         let written = writer.finish(sidecar, finish)?;
         Ok(summary::report(self.plan, self.out, &outcome, written, self.started.elapsed()))
+    }
+
+    /// The source files that the output rewrites or goes without, and that `restore` gives back.
+    fn texts(&self) -> Result<Vec<TextRecord>, ConvertError> {
+        let paths = [CONFIG_FILE].into_iter().chain(self.checkpoint.index_path());
+        let text = |path: &str| -> Result<TextRecord, ConvertError> {
+            let bytes = self.checkpoint.source().read_file(path)?;
+            // Both were read as JSON before, which is UTF-8.
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            Ok(TextRecord { path: path.into(), text })
+        };
+        paths.map(text).collect()
     }
 
     /// Hashes all files beside the weights and copies those that the output needs.
@@ -144,7 +162,7 @@ impl Conversion<'_> {
             let path = companion.path.clone();
             let sha256 = if companion.fate == CompanionFate::Copied {
                 let content = self.checkpoint.source().read_file(&path)?;
-                writer.companion(&path, &content)?;
+                writer.companion(&path, &content).map_err(|error| writer.explain(error))?;
                 sha256(&content)
             } else {
                 self.hash(&path, companion.bytes)?
@@ -164,6 +182,9 @@ impl Conversion<'_> {
             self.checkpoint.source().read_at(path, at, &mut block[..length])?;
             hasher.update(&block[..length]);
             at += length as u64;
+            if self.progress.cancelled() {
+                return Err(ConvertError::Cancelled);
+            }
         }
         Ok(hasher.finish())
     }

@@ -1,24 +1,28 @@
 //! One reading of the source: every byte hashed, every group recovered, everything written at its
 //! known place.
 
+use std::ops::Range;
+
 use w4pack_format::checkpoint::{Checkpoint, Shard};
-use w4pack_format::digest::Hasher;
+use w4pack_format::digest::{Blake3Hasher, Hasher};
+use w4pack_format::group::PACKED_BYTES;
 use w4pack_format::header::TensorInfo;
 use w4pack_format::manifest::{Fate, FileRecord, TensorRecord};
 use w4pack_format::scale::ScaleDtype;
 
-use super::block::{BlockError, GROUP_BYTES, Note, PackedGroups, pack_block};
+use super::block::{BlockError, GROUP_BYTES, Note, PackedBlock, PackedGroups, pack_block};
 use super::decision::{Decisions, Destination};
-use super::reader::stream;
+use super::relay;
 use crate::ConvertError;
+use crate::blocks::{BLOCK, stream};
 use crate::pack::{Module, ModuleNotes, PackWriter, Sidecar};
-use crate::plan::{Plan, Treatment};
-use crate::progress::{Progress, Stage};
+use crate::plan::{Part, Plan, Treatment};
+use crate::progress::{Progress, Stage, tell};
 use crate::recover::Misfit;
 use crate::report::{FellBack, Tally};
 
 /// Bytes of the output to hash beside a block of the source: more than a block makes of them.
-const HASH_BEHIND: u64 = 2 << 20;
+const HASH_BEHIND: u64 = BLOCK / 2;
 
 /// What a reading of the source found.
 pub(super) struct Reading {
@@ -53,6 +57,7 @@ pub(super) struct Found {
 /// The first group of a tensor that is off the grid.
 #[derive(Clone)]
 pub(super) struct OffGrid {
+    /// Row of the source tensor; in a stack of experts counted through all of them.
     pub row: u64,
     pub group: u64,
     pub misfit: Misfit,
@@ -87,32 +92,51 @@ impl Pass<'_> {
             modules: vec![Found::default(); self.decisions.contents.modules.len()],
         };
         let mut counter = Counter { pass: self, done: 0 };
-        counter.advance(0);
+        counter.advance(0)?;
         for (shard, planned) in self.checkpoint.shards().iter().zip(&self.plan.shards) {
             let mut file = Hasher::default();
             file.update(&shard.header.prefix());
-            counter.advance(shard.header.data_start());
+            counter.advance(shard.header.data_start())?;
             // The header was checked: its tensors touch and fill the file.
             for (info, planned) in shard.header.tensors.iter().zip(&planned.tensors) {
-                let mut tensor = OpenTensor { shard, info, file, hasher: Hasher::default() };
-                match self.decisions.destination(planned.treatment) {
-                    None => self.stream(&mut tensor, &mut counter, |_, _| Ok(()))?,
-                    Some(Destination::Copied(copied)) => {
-                        self.stream(&mut tensor, &mut counter, |first, bytes| {
-                            self.writer.write_copied(copied, first, bytes)
-                        })?;
+                let fate = self.fate(planned.treatment);
+                let sha256 = (fate != Fate::Packed).then(Hasher::default);
+                let blake3 = Blake3Hasher::default();
+                let mut tensor = OpenTensor { shard, info, file, blake3, sha256 };
+                let whole = 0..info.bytes();
+                match planned.treatment {
+                    Treatment::LeaveOut(_) => {
+                        self.stream(&mut tensor, whole, &mut counter, |_, _| Ok(()))?;
                     }
-                    Some(Destination::Packed(module)) => {
-                        reading.modules[module] =
-                            self.pack(&mut tensor, &mut counter, module, sidecar)?;
+                    Treatment::Relay(position, Part::Words) => {
+                        if let Destination::Packed(module) = self.decisions.text(position) {
+                            reading.modules[module] =
+                                self.relay(&mut tensor, &mut counter, position, module)?;
+                        }
+                    }
+                    // Steps are read beside the words; shapes were read for the plan.
+                    Treatment::Relay(..) => {
+                        self.stream(&mut tensor, whole, &mut counter, |_, _| Ok(()))?;
+                    }
+                    Treatment::KeepTower(tower) => {
+                        let to = self.decisions.tower(tower);
+                        self.take(to, whole, &mut tensor, &mut counter, sidecar, &mut reading)?;
+                    }
+                    treatment => {
+                        for position in treatment.positions() {
+                            let to = self.decisions.destinations[position];
+                            let part = self.part(position);
+                            self.take(to, part, &mut tensor, &mut counter, sidecar, &mut reading)?;
+                        }
                     }
                 }
                 reading.tensors.push(TensorRecord {
                     name: info.name.clone(),
                     file: shard.path.clone(),
                     bytes: info.bytes(),
-                    sha256: tensor.hasher.finish(),
-                    fate: self.fate(planned.treatment),
+                    blake3: tensor.blake3.finish(),
+                    sha256: tensor.sha256.map(Hasher::finish),
+                    fate,
                 });
                 file = tensor.file;
             }
@@ -125,85 +149,194 @@ impl Pass<'_> {
         Ok(reading)
     }
 
+    /// The bytes of its source tensor in which a text tensor lies.
+    fn part(&self, position: usize) -> Range<u64> {
+        let text = &self.plan.text[position];
+        let elements: usize = text.shape.iter().product();
+        let row: usize = text.shape.iter().skip(1).product();
+        let begin = 2 * (text.dense_first_row() * row) as u64;
+        begin..begin + 2 * elements as u64
+    }
+
+    /// Writes what a part of the open tensor becomes.
+    fn take(
+        &self,
+        destination: Destination,
+        part: Range<u64>,
+        tensor: &mut OpenTensor<'_>,
+        counter: &mut Counter<'_>,
+        sidecar: &mut Sidecar,
+        reading: &mut Reading,
+    ) -> Result<(), ConvertError> {
+        match destination {
+            Destination::Copied(copied) => {
+                self.stream(tensor, part, counter, |first, bytes| {
+                    self.writer.write_copied(copied, first, bytes)
+                })?;
+            }
+            Destination::Packed(module) => {
+                reading.modules[module] = self.pack(tensor, part, counter, module, sidecar)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a stack of experts some may be packed and some not: then it counts as packed.
     fn fate(&self, treatment: Treatment) -> Fate {
-        match self.decisions.destination(treatment) {
-            None => Fate::LeftOut,
-            Some(Destination::Packed(_)) => Fate::Packed,
-            Some(Destination::Copied(_)) => Fate::Copied,
+        let mut destinations =
+            treatment.positions().map(|position| self.decisions.destinations[position]);
+        match treatment {
+            Treatment::LeaveOut(_) => Fate::LeftOut,
+            _ if destinations.any(|to| matches!(to, Destination::Packed(_))) => Fate::Packed,
+            _ => Fate::Copied,
         }
     }
 
-    /// Streams a tensor through `take` and, beside it, through both hashes; what has been written
-    /// meanwhile is hashed as well.
-    ///
-    /// Both hashes in one loop, block about with block, share the processor's units a little: at best 15 %
-    /// less time on a quiet machine, none on a busy one. Two tasks are simpler.
+    /// Streams bytes of a tensor through `take` and, beside it, through its hashes and the file's;
+    /// what has been written meanwhile is hashed as well.
     fn stream(
         &self,
         tensor: &mut OpenTensor<'_>,
+        part: Range<u64>,
         counter: &mut Counter<'_>,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), ConvertError> + Send,
     ) -> Result<(), ConvertError> {
-        let OpenTensor { shard, info, file, hasher } = tensor;
-        let begin = shard.header.data_start() + info.begin;
+        let OpenTensor { shard, info, file, blake3, sha256 } = tensor;
+        let begin = shard.header.data_start() + info.begin + part.start;
         let source = &**self.checkpoint.source();
-        stream(source, &shard.path, begin, info.bytes(), |first, bytes| {
+        stream(source, &shard.path, begin, part.end - part.start, |first, bytes| {
             let (taken, (behind, _)) = rayon::join(
                 || take(first, bytes),
                 || {
                     rayon::join(
                         || self.writer.hash_behind(HASH_BEHIND),
-                        || rayon::join(|| file.update(bytes), || hasher.update(bytes)),
+                        || {
+                            rayon::join(
+                                || file.update(bytes),
+                                || {
+                                    blake3.update(bytes);
+                                    sha256.iter_mut().for_each(|sha256| sha256.update(bytes));
+                                },
+                            )
+                        },
                     )
                 },
             );
-            counter.advance(bytes.len() as u64);
             taken?;
-            behind
+            behind?;
+            counter.advance(bytes.len() as u64)
         })
     }
 
-    /// Recovers and writes a matrix. Once it is known not to fit what was decided for it, its
-    /// groups are still judged but no longer noted; what is written of it is thrown away with the
-    /// whole file.
+    /// Recovers and writes the matrix in a part of a tensor. Once it is known not to fit what was
+    /// decided for it, its groups are still judged but no longer noted; what is written of it is
+    /// thrown away with the whole file.
+    ///
+    /// A block is written and noted while the next one is recovered: so no thread waits for the
+    /// one that writes.
     fn pack(
         &self,
         tensor: &mut OpenTensor<'_>,
+        part: Range<u64>,
         counter: &mut Counter<'_>,
         number: usize,
         sidecar: &mut Sidecar,
     ) -> Result<Found, ConvertError> {
         let module = &self.decisions.contents.modules[number];
-        let name = &tensor.info.name;
-        let mut found = Found::default();
-        let mut notes = sidecar.module(number);
-        self.stream(tensor, counter, |first_byte, bytes| {
+        let (name, shard) = (&tensor.info.name, tensor.shard);
+        let first_row = part.start / (2 * module.columns as u64);
+        let mut matrix = Matrix {
+            pass: self,
+            number,
+            module,
+            found: Found::default(),
+            notes: sidecar.module(number),
+            recovered: 0,
+        };
+        let (mut packed, mut before) = (PackedBlock::default(), PackedBlock::default());
+        self.stream(tensor, part, counter, |first_byte, bytes| {
             let first = first_byte / GROUP_BYTES as u64;
-            match pack_block(bytes, module.scale_dtype, self.writer, number, first) {
-                Ok(chunks) => {
-                    for chunk in &chunks {
-                        found.add(chunk, first, module);
-                    }
-                    if found.fits() { note(first, &chunks, &mut notes) } else { Ok(()) }
-                }
-                Err(BlockError::Failed(error)) => Err(error),
-                Err(BlockError::Misfit { group, misfit }) => {
-                    let (row, group) = place(module, first + group as u64);
-                    let may_stay = self.allow_off_grid && matches!(misfit, Misfit::OffGrid(_));
-                    if !may_stay {
-                        return Err(ConvertError::Group {
-                            tensor: name.clone(),
-                            row,
-                            group,
-                            misfit,
-                        });
-                    }
-                    found.off_grid.get_or_insert(OffGrid { row, group, misfit });
-                    Ok(())
-                }
+            std::mem::swap(&mut packed, &mut before);
+            let (recovered, taken) = rayon::join(
+                || pack_block(bytes, module.scale_dtype, &mut packed),
+                || matrix.take(&mut before),
+            );
+            taken?;
+            let Err(BlockError { group, misfit }) = recovered else { return Ok(()) };
+            let (row, group) = place(module, first + group as u64);
+            let row = first_row + row;
+            let may_stay = self.allow_off_grid && matches!(misfit, Misfit::OffGrid(_));
+            if !may_stay {
+                let (file, tensor) = (self.checkpoint.place(&shard.path), name.clone());
+                return Err(ConvertError::Group { file, tensor, row, group, misfit });
             }
+            matrix.found.off_grid.get_or_insert(OffGrid { row, group, misfit });
+            Ok(())
         })?;
-        notes.end()?;
+        matrix.take(&mut packed)?;
+        matrix.notes.end()?;
+        Ok(matrix.found)
+    }
+}
+
+/// A matrix whose recovered blocks are written and noted, in order.
+struct Matrix<'a> {
+    pass: &'a Pass<'a>,
+    /// Position in the contents.
+    number: usize,
+    module: &'a Module,
+    found: Found,
+    notes: ModuleNotes<'a>,
+    /// Groups taken so far.
+    recovered: u64,
+}
+
+impl Matrix<'_> {
+    /// Takes the next block; an empty one is none.
+    fn take(&mut self, block: &mut PackedBlock) -> Result<(), ConvertError> {
+        let first = self.recovered;
+        for chunk in &block.chunks {
+            self.found.add(chunk, first, self.module);
+            self.recovered += chunk.tally.groups;
+        }
+        // From the first misfit on, blocks have lost groups, and nothing of them will be kept.
+        if self.found.fits() && !block.chunks.is_empty() {
+            self.pass.writer.write_groups(self.number, first, &block.words, &block.scales)?;
+            note(first, &block.chunks, &mut self.notes)?;
+        }
+        block.chunks.clear();
+        Ok(())
+    }
+}
+
+impl Pass<'_> {
+    /// Passes on a module that is packed already: its words, and beside them its steps.
+    fn relay(
+        &self,
+        tensor: &mut OpenTensor<'_>,
+        counter: &mut Counter<'_>,
+        position: usize,
+        number: usize,
+    ) -> Result<Found, ConvertError> {
+        let module = &self.decisions.contents.modules[number];
+        let from = self.plan.relayed[position].unwrap_or(module.scale_dtype);
+        let scale_name = format!("{}.{}", self.plan.source_name(position), Part::Scales.suffix());
+        let file = tensor.shard.path.clone();
+        let mut found = Found::default();
+        let whole = 0..tensor.info.bytes();
+        self.stream(tensor, whole, counter, |first_byte, words| {
+            let first = first_byte / PACKED_BYTES as u64;
+            let mut scales = vec![0; words.len() / PACKED_BYTES * from.bytes()];
+            self.checkpoint.read_range(&scale_name, first * from.bytes() as u64, &mut scales)?;
+            let steps = relay::steps(&scales, from, module.scale_dtype).map_err(|bad| {
+                let (row, group) = place(module, first + bad.group as u64);
+                let (step, problem) = (bad.step, bad.problem);
+                let (file, tensor) = (file.clone(), scale_name.clone());
+                ConvertError::Step { file, tensor, row, group, step, problem }
+            })?;
+            found.tally.add(&relay::tally(words, &scales, from));
+            self.writer.write_groups(number, first, words, &steps)
+        })?;
         Ok(found)
     }
 }
@@ -228,8 +361,9 @@ struct OpenTensor<'a> {
     info: &'a TensorInfo,
     /// Hash of its file up to here.
     file: Hasher,
-    /// Its own hash.
-    hasher: Hasher,
+    /// Its own hashes; packed tensors go without SHA-256.
+    blake3: Blake3Hasher,
+    sha256: Option<Hasher>,
 }
 
 /// Bytes read so far.
@@ -239,9 +373,9 @@ struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    fn advance(&mut self, bytes: u64) {
+    fn advance(&mut self, bytes: u64) -> Result<(), ConvertError> {
         self.done += bytes;
-        self.pass.progress.report(self.pass.stage, self.done, self.pass.plan.source_bytes());
+        tell(self.pass.progress, self.pass.stage, self.done, self.pass.plan.source_bytes())
     }
 }
 

@@ -1,15 +1,17 @@
 //! From what the readings found to the report.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use w4pack_format::group::GROUP;
 use w4pack_format::scale::ScaleDtype;
 
 use super::decision::{Decisions, Destination};
 use super::pass::{Found, Reading};
 use crate::pack::{Packing, Written, fits_f16_when_unpacked, packed_config};
 use crate::plan::{CompanionFate, Plan, Treatment};
-use crate::report::{KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally};
+use crate::report::{ByDtype, KeptTensor, LeftOut, NotCopied, PackedTensor, Report, Tally};
 
 /// The readings of a conversion with the decisions they were made under.
 pub(super) struct Outcome<'a> {
@@ -80,8 +82,7 @@ impl<'a> Outcome<'a> {
                 }
                 _ => return None,
             };
-            let module = plan.output_module(position);
-            let source_name = plan.config.layout.full_name(&plan.text[position].name);
+            let (module, source_name) = (plan.output_module(position), plan.source_name(position));
             Some(KeptTensor { module, source_name, row, group, misfit })
         };
         (0..plan.text.len()).filter_map(of_position).collect()
@@ -95,10 +96,11 @@ impl<'a> Outcome<'a> {
             let module = &self.last.0.contents.modules[number];
             Some(PackedTensor {
                 module: module.name.clone(),
-                source_name: plan.config.layout.full_name(&plan.text[position].name),
+                source_name: plan.source_name(position),
                 rows: module.rows,
                 columns: module.columns,
                 scale_dtype: module.scale_dtype.name(),
+                relayed: plan.relayed[position].is_some(),
                 fell_back: self.found_first(position)?.fell_back.clone(),
                 tally: self.last.1.modules[number].tally,
             })
@@ -139,7 +141,18 @@ const FUSED: [&[&str]; 2] = [
 
 fn split_fusions(kept: &[String], packed: &[crate::pack::Module]) -> Vec<String> {
     let mut warnings = Vec::new();
+    let mut expert_layers = BTreeSet::new();
     for module in kept {
+        if let Some((layer, _)) = module.split_once(".experts.") {
+            let experts = format!("{layer}.experts.");
+            let split = packed.iter().any(|packed| packed.name.starts_with(&experts));
+            if split && expert_layers.insert(layer) {
+                warnings.push(format!(
+                    "`{module}` stays in bf16 while others of `{layer}.experts` are packed: vLLM \
+                     refuses such a mixture"
+                ));
+            }
+        }
         for fused in FUSED {
             let Some(layer) = fused.iter().find_map(|part| module.strip_suffix(part)) else {
                 continue;
@@ -156,6 +169,20 @@ fn split_fusions(kept: &[String], packed: &[crate::pack::Module]) -> Vec<String>
         }
     }
     warnings
+}
+
+fn by_scale_dtype(packed: &[PackedTensor]) -> Vec<ByDtype> {
+    let of_dtype = |dtype: ScaleDtype| {
+        let tensors: Vec<_> =
+            packed.iter().filter(|tensor| tensor.scale_dtype == dtype.name()).collect();
+        (!tensors.is_empty()).then(|| ByDtype {
+            scale_dtype: dtype.name(),
+            tensors: tensors.len(),
+            values: tensors.iter().map(|tensor| GROUP as u64 * tensor.tally.groups).sum(),
+            values_differing: tensors.iter().map(|tensor| tensor.tally.values_differing).sum(),
+        })
+    };
+    ScaleDtype::ALL.into_iter().filter_map(of_dtype).collect()
 }
 
 /// The report of a finished conversion.
@@ -178,10 +205,14 @@ pub(super) fn report(
                     file: shard.path.clone(),
                     tensor: tensor.name.clone(),
                     bytes: tensor.bytes,
-                    sha256: record.sha256.clone(),
+                    sha256: record.sha256.clone().expect("only packed tensors go without"),
                     reason,
                 }),
-                Treatment::Pack(_) | Treatment::Copy(_) | Treatment::KeepTower(_) => None,
+                Treatment::Pack(_)
+                | Treatment::PackEach { .. }
+                | Treatment::Relay(..)
+                | Treatment::Copy(_)
+                | Treatment::KeepTower(_) => None,
             }
         });
     let copied_files = plan.companions.iter().filter(|file| file.fate == CompanionFate::Copied);
@@ -201,8 +232,10 @@ pub(super) fn report(
         sidecar_bytes: written.sidecar_bytes,
         seconds,
         gigabytes_per_second: plan.source_bytes() as f64 / 1e9 / seconds,
+        peak_memory_bytes: crate::memory::peak_resident(),
         passes: outcome.passes,
         total,
+        by_scale_dtype: by_scale_dtype(&packed),
         packed,
         off_grid: outcome.kept(plan),
         copied_tensors: contents.copied.iter().map(|tensor| tensor.name.clone()).collect(),

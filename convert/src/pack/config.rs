@@ -7,18 +7,22 @@ use w4pack_format::names::{NameLayout, Role};
 use crate::Layout;
 
 /// Top-level keys of a multimodal configuration that a text model has no use for.
-const OF_TOWERS: [&str; 12] = [
+const OF_TOWERS: [&str; 16] = [
     "text_config",
     "vision_config",
     "audio_config",
     "image_token_id",
+    "image_token_index",
     "audio_token_id",
     "video_token_id",
     "boi_token_id",
+    "boi_token_index",
     "eoi_token_id",
+    "eoi_token_index",
     "boa_token_id",
     "eoa_token_id",
     "eoa_token_index",
+    "mm_tokens_per_image",
     "vision_soft_tokens_per_image",
 ];
 
@@ -59,26 +63,47 @@ pub struct Packing<'a> {
 pub fn packed_config(config: &Config, packing: &Packing<'_>) -> Value {
     let (names, tied) = (packing.names, json!(!packing.own_head));
     let as_it_is = || config.raw.as_object().cloned().unwrap_or_default();
-    let mut packed = match (config.layout, names) {
-        (NameLayout::Multimodal, NameLayout::TextOnly) => lifted(&config.raw),
+    let mut packed = match (config.layout.is_multimodal(), names.is_multimodal()) {
+        (true, false) => lifted(&config.raw),
         _ => as_it_is(),
     };
-    match names {
-        NameLayout::TextOnly => {
-            packed.insert("architectures".into(), json!(["Gemma4ForCausalLM"]));
-            packed.insert("model_type".into(), json!("gemma4_text"));
-        }
-        NameLayout::Multimodal => {
-            if let Some(text) = packed.get_mut("text_config").and_then(Value::as_object_mut) {
-                text.insert(TIE.into(), tied.clone());
-            }
-        }
+    if !names.is_multimodal() {
+        let family = config.text.family;
+        packed.insert("architectures".into(), json!([family.causal_class()]));
+        packed.insert("model_type".into(), json!(family.text_type()));
+    } else if let Some(text) = packed.get_mut("text_config").and_then(Value::as_object_mut) {
+        text.insert(TIE.into(), tied.clone());
     }
     packed.insert(TIE.into(), tied);
     // A source may be packed already; the key comes last in any case.
     packed.shift_remove("quantization_config");
-    packed.insert("quantization_config".into(), quantization_config(packing));
+    let has_router = config.text.experts.is_some();
+    packed.insert("quantization_config".into(), quantization_config(has_router, packing));
     Value::Object(packed)
+}
+
+/// The text of a config.json for the text model alone, not packed: what [`packed_config`] does, but
+/// for the packing.
+pub fn text_only_config(config: &Config) -> Vec<u8> {
+    let packing = Packing {
+        layout: Layout::Emb4,
+        names: NameLayout::TextOnly,
+        kept: &[],
+        own_head: !config.tie_word_embeddings,
+        all_scales_bf16: false,
+    };
+    let mut value = packed_config(config, &packing);
+    if let Value::Object(fields) = &mut value {
+        fields.shift_remove("quantization_config");
+    }
+    json_text(&value)
+}
+
+/// Indented JSON with a final newline.
+pub(super) fn json_text(value: &Value) -> Vec<u8> {
+    let mut text = format!("{value:#}").into_bytes();
+    text.push(b'\n');
+    text
 }
 
 /// The fields of `text_config`, with room for `architectures` in front.
@@ -97,7 +122,7 @@ fn lifted(raw: &Value) -> Map<String, Value> {
     fields
 }
 
-fn quantization_config(packing: &Packing<'_>) -> Value {
+fn quantization_config(has_router: bool, packing: &Packing<'_>) -> Value {
     let &Packing { layout, names, kept, own_head, all_scales_bf16 } = packing;
     let (mut targets, mut ignore) = (vec!["Linear".to_string()], Vec::new());
     if layout.packs(Role::EmbedTokens) {
@@ -110,11 +135,14 @@ fn quantization_config(packing: &Packing<'_>) -> Value {
     // One of its own must be: vLLM's `Linear` does not match it.
     let head = if own_head { &mut targets } else { &mut ignore };
     head.push("re:.*lm_head$".into());
+    if has_router {
+        ignore.push(r"re:.*router\.proj$".into());
+    }
     if layout == Layout::LinearPle4 {
         ignore.push("re:.*embed_tokens$".into());
     }
     ignore.extend(kept.iter().map(|module| ignored(names, module)));
-    if names == NameLayout::Multimodal {
+    if names.is_multimodal() {
         ignore.extend(TOWERS.map(String::from));
     }
     let mut config = json!({

@@ -6,6 +6,7 @@ use w4pack_format::group::{GROUP, WORDS};
 use w4pack_format::header::Header;
 use w4pack_format::scale::ScaleDtype;
 
+use super::places::Places;
 use crate::ConvertError;
 
 /// A matrix in 4 bits: `M.weight_packed`, `M.weight_scale`, `M.weight_shape`.
@@ -102,6 +103,32 @@ impl SafetensorsPlaces {
 }
 
 impl Contents {
+    /// Bytes of a module: words, steps and shape, and all of it twice for a head of its own; in a
+    /// GGUF file its blocks.
+    pub fn packed_bytes(&self, number: usize) -> u64 {
+        let module = &self.modules[number];
+        let groups = module.rows as u64 * module.groups_in_row();
+        let bytes = groups * (4 * WORDS + module.scale_dtype.bytes()) as u64;
+        match (&self.gguf, self.head == Some(number)) {
+            (Some(_), _) => bytes,
+            (None, false) => bytes + 16,
+            (None, true) => 2 * (bytes + 16),
+        }
+    }
+
+    /// Bytes of a tensor that is copied; vectors in a GGUF file are f32.
+    pub fn copied_bytes(&self, number: usize) -> u64 {
+        let CopiedTensor { dtype, shape, .. } = &self.copied[number];
+        let is_widened = self.gguf.is_some() && shape.len() == 1;
+        let size = if is_widened { Dtype::F32.size() } else { dtype.size() };
+        (shape.iter().product::<usize>() * size) as u64
+    }
+
+    /// Size of the file that holds them.
+    pub fn file_bytes(&self) -> Result<u64, ConvertError> {
+        Ok(Places::new(self)?.file_bytes())
+    }
+
     /// Fixes where everything lies: wider elements first, so that each tensor begins on a multiple
     /// of its element size, and modules in the given order.
     pub(super) fn safetensors_places(&self) -> Result<SafetensorsPlaces, ConvertError> {

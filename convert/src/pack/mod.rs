@@ -11,11 +11,9 @@ mod gguf;
 mod places;
 mod sidecar;
 mod spool;
-mod staging;
 mod writer;
 
-pub use config::{Packing, fits_f16_when_unpacked, packed_config};
+pub use config::{Packing, fits_f16_when_unpacked, packed_config, text_only_config};
 pub use contents::{Contents, CopiedTensor, GgufForm, Module};
 pub use sidecar::{GroupNote, ModuleNotes, Sidecar, Step as StepNote};
-pub use staging::check_output;
-pub use writer::{Finish, PackWriter, Written};
+pub use writer::{Finish, MadeFrom, PackWriter, Written};

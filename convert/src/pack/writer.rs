@@ -11,11 +11,12 @@ use w4pack_format::exact::EXACT_FILE;
 use w4pack_format::manifest::{FileRecord, MANIFEST_FILE, Manifest, Options, SCHEMA, SourceRecord};
 
 use super::behind::Behind;
+use super::config::json_text;
 use super::contents::Contents;
 use super::places::Places;
 use super::sidecar::Sidecar;
-use super::staging::Staging;
 use crate::ConvertError;
+use crate::staging::Staging;
 
 /// Bytes read back at a time.
 const BLOCK: usize = 4 << 20;
@@ -38,17 +39,22 @@ pub struct PackWriter {
 
 /// What is known only when all tensors are written.
 pub struct Finish<'a> {
-    /// config.json, as [`super::packed_config`] makes it. Without one, as for a GGUF file, there is
-    /// no sidecar either.
+    /// config.json, as [`super::packed_config`] makes it. A GGUF file has none, and no sidecar.
     pub config: Option<&'a Value>,
-    /// What was read, for the manifest.
+    /// For the manifest; without it there is no folder `w4pack/`.
+    pub made_from: Option<MadeFrom>,
+    /// Told how many bytes have been read back for hashing, and of how many; its error ends it.
+    pub hashed: &'a (dyn Fn(u64, u64) -> Result<(), ConvertError> + Sync),
+}
+
+/// What the manifest says besides the output's files.
+pub struct MadeFrom {
+    /// What was read.
     pub source: SourceRecord,
-    /// The options, for the manifest.
+    /// The options.
     pub options: Options,
     /// When, in RFC 3339, UTC.
     pub created: String,
-    /// Told how many bytes have been read back for hashing, and of how many.
-    pub hashed: &'a (dyn Fn(u64, u64) + Sync),
 }
 
 /// What was written.
@@ -61,11 +67,17 @@ pub struct Written {
 }
 
 impl PackWriter {
-    /// Begins a checkpoint that will stand at `out`. What may be there is [`super::check_output`]'s
+    /// Begins a checkpoint that will stand at `out`; files beside its weights will take
+    /// `companion_bytes`. What may be there is [`check_output`](crate::staging::check_output)'s
     /// matter. The writer's sidecar comes with it.
-    pub fn create(out: &Path, contents: Contents) -> Result<(Self, Sidecar), ConvertError> {
+    pub fn create(
+        out: &Path,
+        contents: Contents,
+        companion_bytes: u64,
+    ) -> Result<(Self, Sidecar), ConvertError> {
         let places = Places::new(&contents)?;
-        let staging = Staging::create(out)?;
+        let staging = Staging::create(out, places.file_bytes() + companion_bytes)?;
+        staging.make_w4pack_folder()?;
         let path = staging.path(places.file_name());
         let file = File::options()
             .read(true)
@@ -128,59 +140,22 @@ impl PackWriter {
     /// Writes config, sidecar and manifest, hashes what lies in the weights' file, and puts the
     /// folder under its final name.
     pub fn finish(self, sidecar: Sidecar, finish: Finish<'_>) -> Result<Written, ConvertError> {
-        let PackWriter { staging, path, file, behind, companions, places } = self;
-        let mut files = companions;
-        if let Some(config) = finish.config {
-            let config = json_text(config);
-            staging.write(CONFIG_FILE, &config)?;
-            files.push(record(CONFIG_FILE, &config));
-        }
-        let exact = staging.path(EXACT_FILE);
-        // A GGUF file is for readers that know neither.
-        let sidecar_bytes = match finish.config {
-            Some(_) => sidecar.write(&exact)?,
-            None => sidecar.discard().map(|()| 0)?,
+        let weights = Weights {
+            path: self.path,
+            file: self.file,
+            behind: self.behind,
+            name: self.places.file_name(),
+            bytes: self.places.file_bytes(),
         };
-        let weights_bytes = places.file_bytes();
-        let total = weights_bytes + sidecar_bytes;
-        (finish.hashed)(0, total);
-        let hash = || -> Result<(), ConvertError> {
-            loop {
-                let done = behind.advance(&file, BLOCK as u64);
-                let done = done.map_err(ConvertError::io("read", &path))?;
-                (finish.hashed)(done, total);
-                if done == behind.complete() {
-                    return Ok(());
-                }
-            }
-        };
-        // The disk writes while what is left is hashed.
-        let (flushed, hashed) = rayon::join(|| file.sync_all(), hash);
-        flushed.map_err(ConvertError::io("flush", &path))?;
-        hashed?;
-        assert_eq!(behind.complete(), weights_bytes, "a place in `{}` unwritten", path.display());
-        files.push(FileRecord {
-            path: places.file_name().into(),
-            bytes: weights_bytes,
-            sha256: behind.finish(),
-        });
-        if finish.config.is_some() {
-            files.push(hash_file(EXACT_FILE, &exact, &|done| {
-                (finish.hashed)(weights_bytes + done, total);
-            })?);
-        }
-        files.sort_by(|one, other| one.path.cmp(&other.path));
-        let manifest = Manifest {
-            schema: SCHEMA.into(),
-            w4pack_version: env!("CARGO_PKG_VERSION").into(),
-            created: finish.created,
-            options: finish.options,
-            source: finish.source,
-            files: files.clone(),
-        };
-        staging.write(MANIFEST_FILE, &manifest.to_bytes())?;
-        staging.commit()?;
-        Ok(Written { files, sidecar_bytes })
+        let written = write_rest(&self.staging, weights, self.companions, sidecar, finish);
+        let written = written.map_err(|error| self.staging.explain(error))?;
+        self.staging.commit()?;
+        Ok(written)
+    }
+
+    /// An error met while writing: a full disk is told with the bytes needed and free.
+    pub fn explain(&self, error: ConvertError) -> ConvertError {
+        self.staging.explain(error)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ConvertError> {
@@ -190,19 +165,87 @@ impl PackWriter {
     }
 }
 
+/// The weights' file, all of it written.
+struct Weights {
+    path: PathBuf,
+    file: File,
+    behind: Behind,
+    name: &'static str,
+    bytes: u64,
+}
+
+/// Everything but the weights, and their hash.
+fn write_rest(
+    staging: &Staging,
+    weights: Weights,
+    companions: Vec<FileRecord>,
+    sidecar: Sidecar,
+    finish: Finish<'_>,
+) -> Result<Written, ConvertError> {
+    let Weights { path, file, behind, name, bytes: weights_bytes } = weights;
+    let mut files = companions;
+    if let Some(config) = finish.config {
+        let config = json_text(config);
+        staging.write(CONFIG_FILE, &config)?;
+        files.push(record(CONFIG_FILE, &config));
+    }
+    let exact = staging.path(EXACT_FILE);
+    let has_sidecar = finish.config.is_some() && finish.made_from.is_some();
+    let sidecar_bytes = match has_sidecar {
+        true => sidecar.write(&exact)?,
+        false => sidecar.discard().map(|()| 0)?,
+    };
+    let total = weights_bytes + sidecar_bytes;
+    (finish.hashed)(0, total)?;
+    let hash = || -> Result<(), ConvertError> {
+        loop {
+            let done = behind.advance(&file, BLOCK as u64);
+            let done = done.map_err(ConvertError::io("read", &path))?;
+            (finish.hashed)(done, total)?;
+            if done == behind.complete() {
+                return Ok(());
+            }
+        }
+    };
+    // The disk writes while what is left is hashed.
+    let (flushed, hashed) = rayon::join(|| file.sync_all(), hash);
+    flushed.map_err(ConvertError::io("flush", &path))?;
+    hashed?;
+    assert_eq!(behind.complete(), weights_bytes, "a place in `{}` unwritten", path.display());
+    files.push(FileRecord { path: name.into(), bytes: weights_bytes, sha256: behind.finish() });
+    if has_sidecar {
+        files.push(hash_file(EXACT_FILE, &exact, &|done| {
+            (finish.hashed)(weights_bytes + done, total)
+        })?);
+    }
+    files.sort_by(|one, other| one.path.cmp(&other.path));
+    match finish.made_from {
+        Some(MadeFrom { source, options, created }) => {
+            let manifest = Manifest {
+                schema: SCHEMA.into(),
+                w4pack_version: env!("CARGO_PKG_VERSION").into(),
+                created,
+                options,
+                source,
+                files: files.clone(),
+            };
+            staging.write(MANIFEST_FILE, &manifest.to_bytes())?;
+        }
+        None => staging.remove_w4pack_folder()?,
+    }
+    Ok(Written { files, sidecar_bytes })
+}
+
 fn record(path: &str, bytes: &[u8]) -> FileRecord {
     FileRecord { path: path.into(), bytes: bytes.len() as u64, sha256: sha256(bytes) }
 }
 
-/// Indented JSON with a final newline.
-fn json_text(value: &Value) -> Vec<u8> {
-    let mut text = format!("{value:#}").into_bytes();
-    text.push(b'\n');
-    text
-}
-
 /// Hashes what really lies on the disk, a few MiB at a time.
-fn hash_file(name: &str, path: &Path, done: &dyn Fn(u64)) -> Result<FileRecord, ConvertError> {
+fn hash_file(
+    name: &str,
+    path: &Path,
+    done: &dyn Fn(u64) -> Result<(), ConvertError>,
+) -> Result<FileRecord, ConvertError> {
     let file = File::open(path).map_err(ConvertError::io("open", path))?;
     let bytes = file.metadata().map_err(ConvertError::io("size", path))?.len();
     let mut hasher = Hasher::default();
@@ -213,7 +256,7 @@ fn hash_file(name: &str, path: &Path, done: &dyn Fn(u64)) -> Result<FileRecord, 
         file.read_exact_at(&mut block[..length], at).map_err(ConvertError::io("read", path))?;
         hasher.update(&block[..length]);
         at += length as u64;
-        done(at);
+        done(at)?;
     }
     Ok(FileRecord { path: name.into(), bytes, sha256: hasher.finish() })
 }

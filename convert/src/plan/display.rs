@@ -26,6 +26,7 @@ impl fmt::Display for Plan {
             writeln!(formatter, "pack  the same once more as lm_head")?;
         }
         self.tensors_of(formatter, "embed_tokens_per_layer", Role::EmbedTokensPerLayer)?;
+        self.tensors_of(formatter, "routers", Role::Router)?;
         self.tensors_of(formatter, "norms and scalars", Role::Vector)?;
         if !self.towers.is_empty() {
             writeln!(formatter, "copy  vision and audio side: {} tensors", self.towers.len())?;
@@ -34,6 +35,10 @@ impl fmt::Display for Plan {
             let words = reason.words();
             let size = mebibytes(bytes);
             writeln!(formatter, "leave out  {words}: {count} tensors, {size:.1} MiB")?;
+        }
+        if self.relays() {
+            let modules = self.relayed.iter().flatten().count();
+            writeln!(formatter, "of these {modules} are packed already and go over as they are")?;
         }
         if self.gguf.is_some() {
             writeln!(formatter, "write  {GGUF_FILE}, vocabulary and chat template inside")?;

@@ -1,7 +1,6 @@
 //! An `lm_head` beside a tied table.
 
 use w4pack_format::checkpoint::{Checkpoint, Located};
-use w4pack_format::config::Config;
 
 use crate::ConvertError;
 
@@ -11,18 +10,18 @@ pub(super) const HEAD: &str = "lm_head.weight";
 /// Bytes compared at a time.
 const BLOCK: usize = 4 << 20;
 
-/// Whether the head holds the very bytes of `embed_tokens`; anything else is refused, since the
-/// output has one table, or the same one twice.
+/// Whether a tensor of the head holds the very bytes of the table's tensor `table_name`; anything
+/// else is refused, since the output has one table, or the same one twice.
 pub(super) fn check_tied_copy(
     checkpoint: &Checkpoint,
-    config: &Config,
+    table_name: &str,
     head: Located<'_>,
 ) -> Result<(), ConvertError> {
-    let table_name = config.layout.full_name("embed_tokens.weight");
-    let table = checkpoint.tensor(&table_name).ok_or_else(|| checkpoint.missing(&table_name))?;
+    let table = checkpoint.tensor(table_name).ok_or_else(|| checkpoint.missing(table_name))?;
+    let name = &head.info.name;
     let differs = |problem| ConvertError::Tensor {
-        file: head.shard.path.clone(),
-        tensor: HEAD.into(),
+        file: checkpoint.place(&head.shard.path),
+        tensor: name.clone(),
         problem,
     };
     if (head.info.dtype, &head.info.shape) != (table.info.dtype, &table.info.shape) {
@@ -36,8 +35,8 @@ pub(super) fn check_tied_copy(
     while at < head.info.bytes() {
         let length = (head.info.bytes() - at).min(BLOCK as u64) as usize;
         let (of_head, of_table) = (&mut of_head[..length], &mut of_table[..length]);
-        checkpoint.read_range(HEAD, at, of_head)?;
-        checkpoint.read_range(&table_name, at, of_table)?;
+        checkpoint.read_range(name, at, of_head)?;
+        checkpoint.read_range(table_name, at, of_table)?;
         if let Some(byte) = of_head.iter().zip(&*of_table).position(|(one, other)| one != other) {
             let row_bytes = head.info.bytes() / head.info.shape[0] as u64;
             return Err(differs(format!(

@@ -3,19 +3,23 @@
 //! Every tensor and every file of the source gets exactly one fate here, or the plan is refused.
 
 mod companions;
+mod demand;
 mod display;
+mod forecast;
 mod head;
+mod packed;
 
 pub use companions::{Companion, CompanionFate};
+pub use forecast::{FileForecast, Forecast, Probe, TensorForecast, forecast};
+pub use packed::Part;
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use w4pack_format::checkpoint::{Checkpoint, Located};
-use w4pack_format::config::Config;
+use w4pack_format::config::{Config, Family};
 use w4pack_format::dtype::Dtype;
 use w4pack_format::gguf::names::{ROPE_FREQS, to_gguf};
-use w4pack_format::group::GROUP;
-use w4pack_format::names::{NameLayout, TextTensor, is_tower, is_unused_shared_kv, text_tensors};
+use w4pack_format::names::{NameLayout, TextTensor, is_tower, text_tensors};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::Source;
 
@@ -29,6 +33,8 @@ pub struct Plan {
     pub source: String,
     /// The configuration of the source.
     pub config: Config,
+    /// The names of the source.
+    pub source_names: NameLayout,
     /// The layout of the output.
     pub layout: Layout,
     /// The names of the output: text-only, or Google's where the towers are kept.
@@ -37,6 +43,8 @@ pub struct Plan {
     pub scale_dtype: ScaleDtype,
     /// The text model's tensors in the order of the data's way through it.
     pub text: Vec<TextTensor>,
+    /// By position in [`Plan::text`]: the dtype of the steps, where the source has the tensor packed.
+    pub relayed: Vec<Option<ScaleDtype>>,
     /// The tensors of the vision and audio side that are kept, in the order of the source.
     pub towers: Vec<TowerTensor>,
     /// The tensors of each source file, in the order of their bytes.
@@ -87,12 +95,36 @@ pub struct PlannedTensor {
 pub enum Treatment {
     /// Packed in 4 bits; the position in [`Plan::text`].
     Pack(usize),
+    /// Part of a module that is packed already: codes and steps go over as they are; the position
+    /// in [`Plan::text`].
+    Relay(usize, Part),
+    /// Cut into the matrices of single experts, each packed by itself; they follow each other in
+    /// [`Plan::text`] as their rows do in the tensor.
+    PackEach {
+        /// Position of the first.
+        first: usize,
+        /// How many there are.
+        count: usize,
+    },
     /// Copied byte for byte under its name in the output; the position in [`Plan::text`].
     Copy(usize),
     /// Copied byte for byte; the position in [`Plan::towers`].
     KeepTower(usize),
     /// Not in the output.
     LeaveOut(Reason),
+}
+
+impl Treatment {
+    /// Positions in [`Plan::text`] of what the tensor becomes, in the order of its bytes.
+    pub fn positions(self) -> Range<usize> {
+        match self {
+            Treatment::Pack(position)
+            | Treatment::Relay(position, _)
+            | Treatment::Copy(position) => position..position + 1,
+            Treatment::PackEach { first, count } => first..first + count,
+            Treatment::KeepTower(_) | Treatment::LeaveOut(_) => 0..0,
+        }
+    }
 }
 
 /// Why a tensor is not in the output.
@@ -123,15 +155,30 @@ impl Reason {
 /// Reads headers and small files only, and of the weights nothing but an `lm_head` and its table,
 /// to compare them.
 ///
+/// A source may be another maker's pack, or one of w4pack's: what it has packed is laid out anew
+/// without touching a code or a step.
+///
 /// Errors: a tensor missing, unknown, of the wrong shape or dtype, or not divisible into groups; an
-/// `lm_head` of its own; a packed source; a model of the family that is not supported.
+/// `lm_head` of its own; a model of the family that is not supported; a layout that would have to
+/// unpack what the source has packed.
 pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertError> {
     let source = checkpoint.source();
-    let config = Config::load(&**source)?;
-    if config.quantization.is_some() {
-        return Err(ConvertError::AlreadyPacked { place: source.label().into() });
+    let mut config = Config::load(&**source)?;
+    if config.text.family == Family::Gemma3 && config.layout.is_multimodal() {
+        // The configuration does not tell which of two prefixes the names carry.
+        config.layout = NameLayout::of_names(checkpoint.names());
     }
-    if !config.tie_word_embeddings && checkpoint.tensor(head::HEAD).is_none() {
+    let is_packed = packed::is_packed(checkpoint);
+    if config.quantization.is_some() && !is_packed {
+        return Err(ConvertError::NothingPacked { place: source.label().into() });
+    }
+    // Other makers' configurations do not always say how their tensors are called.
+    let source_names = match is_packed {
+        true => NameLayout::of_names(checkpoint.names()),
+        false => config.layout,
+    };
+    let has_head = checkpoint.names().any(|name| name.starts_with("lm_head."));
+    if !config.tie_word_embeddings && !has_head {
         return Err(ConvertError::MissingTensor {
             place: source.label().into(),
             tensor: head::HEAD.into(),
@@ -145,23 +192,27 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
     };
     let text = text_tensors(&config.text);
     let mut towers = Vec::new();
-    let demanded = demanded(checkpoint, &config, &text, options.layout)?;
+    let relayed = demand::relayed(checkpoint, source_names, &text, options.layout)?;
+    let demanded = demand::demanded(checkpoint, source_names, &text, &relayed, options.layout)?;
     let mut shards = Vec::new();
     for shard in checkpoint.shards() {
         let mut tensors = Vec::new();
         for info in &shard.header.tensors {
             let located = Located { shard, info };
             let treatment = match demanded.get(info.name.as_str()) {
-                Some(&position) if options.layout.packs(text[position].role) => {
-                    Treatment::Pack(position)
-                }
-                Some(&position) => Treatment::Copy(position),
+                Some(&treatment) => treatment,
                 None if options.towers == Towers::Keep && is_tower(&info.name) => {
+                    demand::check_tower(located)?;
                     let (name, shape) = (info.name.clone(), info.shape.clone());
                     towers.push(TowerTensor { name, dtype: info.dtype, shape });
                     Treatment::KeepTower(towers.len() - 1)
                 }
-                None => Treatment::LeaveOut(left_out(checkpoint, &config, located)?),
+                None => Treatment::LeaveOut(demand::left_out(
+                    checkpoint,
+                    &config,
+                    source_names,
+                    located,
+                )?),
             };
             tensors.push(PlannedTensor { name: info.name.clone(), bytes: info.bytes(), treatment });
         }
@@ -177,13 +228,18 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
             "model.safetensors.index.json: total_size is {stated}, the tensors have {real} bytes"
         ));
     }
+    if is_packed {
+        warnings.extend(of_packed_source(&config, &relayed, options));
+    }
     Ok(Plan {
         source: source.label().into(),
         config,
+        source_names,
         layout: options.layout,
         names,
         scale_dtype: options.scale_dtype,
         text,
+        relayed,
         towers,
         shards,
         companions,
@@ -207,6 +263,15 @@ fn gguf_form(
     }
     if options.scale_dtype != ScaleDtype::F16 {
         return Err(refuse("the steps of Q4_0 blocks are f16 (--scale-dtype f16)"));
+    }
+    let text = &config.text;
+    if text.family != Family::Gemma4 {
+        let kind = text.family.multimodal_type();
+        return Err(refuse(&format!("w4pack writes it for model_type gemma4, not for {kind}")));
+    }
+    if text.experts.is_some() || text.layers.iter().any(|layer| layer.values_are_keys) {
+        let problem = "w4pack writes it for models without experts whose layers all have a v_proj";
+        return Err(refuse(problem));
     }
     let factors = llama_cpp::rope_factors(&config.text)?;
     Ok(GgufForm {
@@ -232,78 +297,52 @@ fn output_names(
             let problem = "none of its tensors belongs to a vision or audio tower";
             Err(ConvertError::NoTowers { place: place(), problem })
         }
+        Towers::Keep if config.text.family != Family::Gemma4 => {
+            let problem = "w4pack keeps the towers of Gemma 4's encoder models only";
+            Err(ConvertError::NoTowers { place: place(), problem })
+        }
         Towers::Keep => Ok(NameLayout::Multimodal),
     }
 }
 
-/// The demanded tensors by their full source name, each checked against the file.
-fn demanded(
-    checkpoint: &Checkpoint,
+/// What the user should know of a source that is packed.
+fn of_packed_source(
     config: &Config,
-    text: &[TextTensor],
-    layout: Layout,
-) -> Result<HashMap<String, usize>, ConvertError> {
-    let mut positions = HashMap::new();
-    for (position, wanted) in text.iter().enumerate() {
-        let name = config.layout.full_name(&wanted.name);
-        let Some(located) = checkpoint.tensor(&name) else {
-            let place = checkpoint.source().label().into();
-            let shape = wanted.shape.clone();
-            return Err(ConvertError::MissingTensor { place, tensor: name, shape });
-        };
-        check(wanted, layout, located)?;
-        positions.insert(name, position);
+    relayed: &[Option<ScaleDtype>],
+    options: &Options,
+) -> Vec<String> {
+    let mut warnings = vec![
+        "the source is packed: codes and steps go over as they are, and the result has no folder \
+         `w4pack/` (its values were not compared with Google's)"
+            .to_string(),
+    ];
+    if config.quantization.is_none() {
+        warnings.push("the source's config.json does not say that it is packed".into());
     }
-    Ok(positions)
-}
-
-fn check(wanted: &TextTensor, layout: Layout, located: Located<'_>) -> Result<(), ConvertError> {
-    let Located { shard, info } = located;
-    let fail = |problem| ConvertError::Tensor {
-        file: shard.path.clone(),
-        tensor: info.name.clone(),
-        problem,
-    };
-    if info.shape != wanted.shape {
-        let (found, wanted) = (&info.shape, &wanted.shape);
-        return Err(fail(format!("its shape is {found:?}, config.json demands {wanted:?}")));
+    let asked = options.scale_dtype;
+    let others: Vec<_> = relayed.iter().flatten().filter(|dtype| **dtype != asked).collect();
+    if let Some(other) = others.first().filter(|_| options.layout != Layout::Gguf) {
+        warnings.push(format!("{} modules keep their {other} steps", others.len()));
     }
-    if info.dtype != Dtype::BF16 {
-        return Err(fail(format!("its dtype is {}, w4pack converts BF16", info.dtype)));
-    }
-    let columns = wanted.shape.last().copied().unwrap_or_default();
-    if layout.packs(wanted.role) && !columns.is_multiple_of(GROUP) {
-        return Err(fail(format!("its {columns} columns are not a multiple of {GROUP}")));
-    }
-    Ok(())
-}
-
-/// Why a tensor that the configuration does not demand may be left out.
-fn left_out(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    located: Located<'_>,
-) -> Result<Reason, ConvertError> {
-    let name = &located.info.name;
-    if is_tower(name) {
-        return Ok(Reason::Tower);
-    }
-    if name == head::HEAD {
-        head::check_tied_copy(checkpoint, config, located)?;
-        return Ok(Reason::TiedCopy);
-    }
-    let text_name = name.strip_prefix(config.layout.prefix());
-    if text_name.is_some_and(|name| is_unused_shared_kv(&config.text, name)) {
-        return Ok(Reason::UnusedSharedKv);
-    }
-    Err(ConvertError::UnknownTensor {
-        file: located.shard.path.clone(),
-        tensor: name.clone(),
-        shape: located.info.shape.clone(),
-    })
+    warnings
 }
 
 impl Plan {
+    /// Whether anything is packed in the source already.
+    pub fn relays(&self) -> bool {
+        self.relayed.iter().any(Option::is_some)
+    }
+
+    /// The name of the source tensor that holds a text tensor; of its module, where the source has
+    /// it packed.
+    pub fn source_name(&self, position: usize) -> String {
+        let tensor = &self.text[position];
+        match self.relayed[position] {
+            Some(_) => self.source_names.full_name(tensor.module()),
+            None => self.source_names.full_name(tensor.dense_name()),
+        }
+    }
+
     /// The name of a text tensor in the output.
     pub fn output_name(&self, position: usize) -> String {
         let name = &self.text[position].name;
@@ -323,6 +362,13 @@ impl Plan {
     /// All tensors with the file they lie in.
     pub fn tensors(&self) -> impl Iterator<Item = (&PlannedShard, &PlannedTensor)> {
         self.shards.iter().flat_map(|shard| shard.tensors.iter().map(move |tensor| (shard, tensor)))
+    }
+
+    /// Bytes of the files beside the weights that will be in the output.
+    pub fn companion_bytes(&self) -> u64 {
+        let written =
+            self.companions.iter().filter(|file| !matches!(file.fate, CompanionFate::NotCopied(_)));
+        written.map(|file| file.bytes).sum()
     }
 
     /// Bytes of all source files that hold tensors.

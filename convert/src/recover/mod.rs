@@ -16,11 +16,13 @@ mod lanes;
 mod leaves;
 mod misfit;
 mod numbers;
+mod readers;
 mod step;
 
 pub use interval::{End, Interval};
 pub use leaves::Leaf;
 pub use misfit::{Misfit, NearestFit};
+pub use readers::Differing;
 pub use step::Step;
 
 use lanes::{Fit, Judged};
@@ -58,10 +60,39 @@ pub fn recover(bits: &[u16; GROUP]) -> Result<Recovered, Misfit> {
     Leaf::best().recover(bits)
 }
 
+/// Groups judged at a time: their codes and intervals stay in the nearest cache.
+const BATCH: usize = 64;
+
+/// What [`recover`] does, for groups as they lie in a file; `take` gets each group's number, its
+/// bit patterns, and what was recovered. Ends at its first error.
+pub fn recover_all<E>(
+    groups: &[[u8; 2 * GROUP]],
+    mut take: impl FnMut(usize, &[u16; GROUP], Result<Recovered, Misfit>) -> Result<(), E>,
+) -> Result<(), E> {
+    let leaf = Leaf::best();
+    let mut judged = Vec::with_capacity(BATCH);
+    for (number, batch) in groups.chunks(BATCH).enumerate() {
+        (leaf.judge_all)(batch, &mut judged);
+        for (in_batch, (bytes, judged)) in batch.iter().zip(&judged).enumerate() {
+            let bits = lanes::bits_of(bytes);
+            let recovered = Recovered::of(*judged, &bits);
+            take(number * BATCH + in_batch, &bits, recovered)?;
+        }
+    }
+    Ok(())
+}
+
 impl Leaf {
     /// What [`recover`] does, by these means.
     pub fn recover(self, bits: &[u16; GROUP]) -> Result<Recovered, Misfit> {
-        let fit = match (self.judge)(bits) {
+        Recovered::of((self.judge)(bits), bits)
+    }
+}
+
+impl Recovered {
+    #[inline]
+    fn of(judged: Judged, bits: &[u16; GROUP]) -> Result<Recovered, Misfit> {
+        let fit = match judged {
             Judged::Fits(fit) => fit,
             Judged::Zero => return Ok(Recovered { codes: [0; GROUP], grid: None, bits: *bits }),
             Judged::Misfit => return Err(misfit(bits)),
@@ -112,6 +143,11 @@ impl Recovered {
             Some(_) => GROUP as u8 - self.levels().counts[0],
             None => 0,
         }
+    }
+
+    /// How many of the 32 values other readers miss, for the stored step of a dtype.
+    pub fn differing(&self, step: f32, dtype: ScaleDtype) -> Differing {
+        (Leaf::best().differing)(&self.bits, &self.codes, step, dtype)
     }
 
     /// The peak level: the largest code magnitude, 0 to 8.

@@ -8,6 +8,7 @@ use crate::support::small::{MATRIX, Small, group};
 use crate::support::{bf16_bits, names_in, open, options, run};
 use w4pack_convert::{Reason, Report};
 use w4pack_format::config::Config;
+use w4pack_format::digest;
 use w4pack_format::exact::Part;
 use w4pack_format::manifest::{Fate, MANIFEST_FILE, Manifest};
 use w4pack_format::names::{NameLayout, text_tensors};
@@ -194,11 +195,13 @@ fn manifest_and_report_account_for_the_whole_source() {
     for file in manifest.source.files.iter().chain(&manifest.files) {
         let root = if manifest.source.files.contains(file) { "source" } else { "out" };
         let bytes = fs::read(folder.path().join(root).join(&file.path)).unwrap();
-        assert_eq!(file.sha256, w4pack_format::digest::sha256(&bytes), "{}", file.path);
+        assert_eq!(file.sha256, digest::sha256(&bytes), "{}", file.path);
     }
     for tensor in &manifest.source.tensors {
         let bytes = source.read(&tensor.name).unwrap();
-        assert_eq!(tensor.sha256, w4pack_format::digest::sha256(&bytes), "{}", tensor.name);
+        assert_eq!(tensor.blake3, digest::blake3(&bytes), "{}", tensor.name);
+        let sha256 = (tensor.fate != Fate::Packed).then(|| digest::sha256(&bytes));
+        assert_eq!(tensor.sha256, sha256, "{}", tensor.name);
     }
     assert_eq!(manifest.source.headers[0].text.as_bytes(), source.shards()[0].header.text);
     let towers = manifest.source.tensors.iter().filter(|tensor| tensor.fate == Fate::LeftOut);
@@ -225,7 +228,8 @@ fn a_group_off_the_grid_is_refused_or_keeps_its_tensor_in_bf16() {
 
     let error = run(&source, &out, &options(ScaleDtype::F16)).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("layers.0.mlp.up_proj.weight`, row 17, group 1"), "{text}");
+    assert!(text.contains("layers.0.mlp.up_proj.weight`"), "{text}");
+    assert!(text.contains("model-0000") && text.contains("row 17, group 1"), "{text}");
     assert!(text.contains("element 5") && text.contains("nearest grid"), "{text}");
     assert!(error.hint().unwrap().contains("--allow-off-grid"));
     assert_eq!(names_in(folder.path()), ["source"]);

@@ -243,14 +243,14 @@ fn sources_that_do_not_fit_their_config_are_refused_by_name() {
         (&|small| small.tensors.get_mut(norm).unwrap().shape = vec![1, 64], &[norm, "[1, 64]"]),
         (&|small| unknown(small, "model.language_model.layers.0.extra.weight"), &["extra.weight"]),
         (&|small| unknown(small, "score.weight"), &["score.weight", "account"]),
-        (&|small| small.config["quantization_config"] = packed_already(), &["packed already"]),
+        (&|small| small.config["quantization_config"] = packed_already(), &["no tensor is packed"]),
         (
             &|small| small.config["text_config"]["enable_moe_block"] = json!(true),
-            &["enable_moe_block"],
+            &["num_experts", "missing"],
         ),
         (
             &|small| small.config["text_config"]["attention_k_eq_v"] = json!(true),
-            &["attention_k_eq_v"],
+            &["v_proj.weight", "account"],
         ),
     ];
     for (tamper, words) in tamper {

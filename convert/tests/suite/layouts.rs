@@ -158,7 +158,7 @@ fn converted(small: &Small, options: &Options) -> (tempfile::TempDir, Report) {
 
 /// config.json must say of every matrix, and of the head, what the file holds; whatever prefix a
 /// reader puts in front.
-fn assert_config_tells_the_truth(output: &Checkpoint) {
+pub fn assert_config_tells_the_truth(output: &Checkpoint) {
     let config = Config::load(&**output.source()).unwrap();
     let quantization = config.quantization.unwrap();
     let prefixes = ["model.language_model.", "language_model.model.", "model."];

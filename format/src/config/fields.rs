@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const SIZE_LIMIT: u64 = 1 << 31;
 
 /// Keys that say nothing about the text model's arithmetic.
-const WITHOUT_EFFECT: [&str; 33] = [
+const WITHOUT_EFFECT: [&str; 37] = [
     "_name_or_path",
     "architectures",
     "attention_dropout",
@@ -16,14 +16,18 @@ const WITHOUT_EFFECT: [&str; 33] = [
     "audio_token_id",
     "boa_token_id",
     "boi_token_id",
+    "boi_token_index",
     "dtype",
     "eoa_token_id",
     "eoa_token_index",
     "eoi_token_id",
+    "eoi_token_index",
     "eos_token_id",
     "expert_intermediate_size",
     "image_token_id",
+    "image_token_index",
     "initializer_range",
+    "mm_tokens_per_image",
     "model_type",
     "moe_intermediate_size",
     "num_experts",

@@ -1,6 +1,8 @@
-//! The layers of a configuration: kinds, head sizes, widths, rotary angles, who lends keys to whom.
+//! The layers of a configuration: kinds, head sizes, widths, who lends keys to whom.
 
+use super::Family;
 use super::fields::{Fields, as_count};
+use super::rope::{Rope, RopeReader};
 use crate::Result;
 use serde_json::Value;
 
@@ -39,28 +41,19 @@ pub struct LayerConfig {
     pub intermediate_size: usize,
     /// `Some(j)`: the layer owns no keys and values and reads those of layer j.
     pub kv_source: Option<usize>,
+    /// Whether the values are the keys' projection (before norm and rotation): no `v_proj`.
+    pub values_are_keys: bool,
     /// Rotary position embedding.
     pub rope: Rope,
 }
 
-/// Rotary angles: `position * theta^(-2j / head_dim) / factor` for pair `j < rotated_pairs`, whose
-/// elements are `j` and `j + head_dim / 2`; the other pairs stay as they are.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rope {
-    /// Base of the frequencies.
-    pub theta: f64,
-    /// How many pairs turn.
-    pub rotated_pairs: usize,
-    /// Divides the frequencies.
-    pub factor: f64,
-}
-
 pub(super) fn read(
     fields: &mut Fields<'_>,
+    family: Family,
     query_heads: usize,
     shared: usize,
 ) -> Result<Vec<LayerConfig>> {
-    let count = fields.size("num_hidden_layers", Some(30))?;
+    let count = fields.size("num_hidden_layers", Some(family.defaults().num_hidden_layers))?;
     if count > LAYER_LIMIT {
         return Err(fields.fail("num_hidden_layers", format!("{count} exceeds {LAYER_LIMIT}")));
     }
@@ -68,12 +61,21 @@ pub(super) fn read(
         let problem = format!("{shared}, but there are {count} layers");
         return Err(fields.fail("num_kv_shared_layers", problem));
     }
-    let kinds = read_kinds(fields, count)?;
-    let heads = read_heads(fields, &kinds)?;
-    let rope_parameters = fields.value("rope_parameters");
-    check_rope_keys(fields, rope_parameters)?;
+    let kinds = read_kinds(fields, family, count)?;
+    let (heads, keys_are_values, doubles) = match family {
+        Family::Gemma4 | Family::Gemma4Unified => {
+            let keys_are_values = fields.bool("attention_k_eq_v")?.unwrap_or(false);
+            let heads = read_heads(fields, &kinds, keys_are_values)?;
+            (heads, keys_are_values, fields.bool("use_double_wide_mlp")?.unwrap_or(false))
+        }
+        Family::Gemma3 => {
+            let head_dim = fields.size("head_dim", Some(256))?;
+            let kv_heads = fields.size("num_key_value_heads", Some(4))?;
+            (vec![(head_dim, kv_heads); count], false, false)
+        }
+    };
+    let ropes = RopeReader::new(fields, family)?;
     let intermediate_size = fields.size("intermediate_size", Some(9216))?;
-    let doubles = fields.bool("use_double_wide_mlp")?.unwrap_or(false);
     let owning = count - shared;
     let mut layers = Vec::with_capacity(count);
     for (number, &kind) in kinds.iter().enumerate() {
@@ -101,7 +103,8 @@ pub(super) fn read(
             kv_heads,
             intermediate_size: if wide { 2 * intermediate_size } else { intermediate_size },
             kv_source,
-            rope: read_rope(fields, rope_parameters, kind, head_dim)?,
+            values_are_keys: keys_are_values && kind == LayerKind::Full && kv_source.is_none(),
+            rope: ropes.read(fields, family, kind, head_dim)?,
         });
         if let Some(source) = kv_source
             && heads[source] != heads[number]
@@ -113,10 +116,14 @@ pub(super) fn read(
     Ok(layers)
 }
 
-fn read_kinds(fields: &mut Fields<'_>, count: usize) -> Result<Vec<LayerKind>> {
+fn read_kinds(fields: &mut Fields<'_>, family: Family, count: usize) -> Result<Vec<LayerKind>> {
+    let every = match family {
+        Family::Gemma4 | Family::Gemma4Unified => 6,
+        Family::Gemma3 => fields.size("sliding_window_pattern", Some(6))?,
+    };
     let mut kinds: Vec<LayerKind> = match fields.value("layer_types") {
         None => (1..=count)
-            .map(|i| if i % 6 == 0 { LayerKind::Full } else { LayerKind::Sliding })
+            .map(|i| if i % every == 0 { LayerKind::Full } else { LayerKind::Sliding })
             .collect(),
         Some(value) => {
             let known = |entry: &Value| match entry.as_str() {
@@ -134,23 +141,31 @@ fn read_kinds(fields: &mut Fields<'_>, count: usize) -> Result<Vec<LayerKind>> {
         let problem = format!("{} entries for {count} layers", kinds.len());
         return Err(fields.fail("layer_types", problem));
     }
-    // transformers makes the last layer full whatever the list says.
-    kinds[count - 1] = LayerKind::Full;
+    if family != Family::Gemma3 {
+        // transformers makes the last layer full whatever the list says.
+        kinds[count - 1] = LayerKind::Full;
+    }
     Ok(kinds)
 }
 
 /// (head_dim, kv_heads) of every layer, from `per_layer_config` when it is there, else from
-/// `global_head_dim`.
-fn read_heads(fields: &mut Fields<'_>, kinds: &[LayerKind]) -> Result<Vec<(usize, usize)>> {
+/// `global_head_dim` and `num_global_key_value_heads`, which counts only where `attention_k_eq_v`.
+fn read_heads(
+    fields: &mut Fields<'_>,
+    kinds: &[LayerKind],
+    keys_are_values: bool,
+) -> Result<Vec<(usize, usize)>> {
     let head_dim = fields.size("head_dim", Some(256))?;
     let kv_heads = fields.size("num_key_value_heads", Some(4))?;
     let global_head_dim = fields.size("global_head_dim", Some(512))?;
+    let global_kv_heads = fields.size("num_global_key_value_heads", Some(kv_heads))?;
     if !fields.has("per_layer_config") {
-        let dim = |kind: &LayerKind| match kind {
-            LayerKind::Sliding => head_dim,
-            LayerKind::Full => global_head_dim,
+        let full = (global_head_dim, if keys_are_values { global_kv_heads } else { kv_heads });
+        let heads = |kind: &LayerKind| match kind {
+            LayerKind::Sliding => (head_dim, kv_heads),
+            LayerKind::Full => full,
         };
-        return Ok(kinds.iter().map(|kind| (dim(kind), kv_heads)).collect());
+        return Ok(kinds.iter().map(heads).collect());
     }
     let mut heads = vec![(head_dim, kv_heads); kinds.len()];
     let Some(value) = fields.value("per_layer_config") else { return Ok(heads) };
@@ -174,77 +189,4 @@ fn read_heads(fields: &mut Fields<'_>, kinds: &[LayerKind]) -> Result<Vec<(usize
         }
     }
     Ok(heads)
-}
-
-/// Every key must be one that [`read_rope`] reads: an unknown one could change the angles.
-fn check_rope_keys(fields: &Fields<'_>, parameters: Option<&Value>) -> Result<()> {
-    let fail = |key: &str, problem: String| Err(fields.fail(key, problem));
-    let Some(parameters) = parameters else { return Ok(()) };
-    let Some(kinds) = parameters.as_object() else {
-        return fail("rope_parameters", format!("{parameters} is not an object"));
-    };
-    for (kind, given) in kinds {
-        let path = format!("rope_parameters.{kind}");
-        if ![LayerKind::Sliding.name(), LayerKind::Full.name()].contains(&kind.as_str()) {
-            return fail(&path, "it is not a kind of layer".into());
-        }
-        let Some(given) = given.as_object() else {
-            return fail(&path, format!("{given} is not an object"));
-        };
-        let known = ["rope_type", "rope_theta", "partial_rotary_factor", "factor"];
-        if let Some(key) = given.keys().find(|key| !known.contains(&key.as_str())) {
-            return fail(&format!("{path}.{key}"), "w4pack does not know this setting".into());
-        }
-    }
-    Ok(())
-}
-
-fn read_rope(
-    fields: &Fields<'_>,
-    parameters: Option<&Value>,
-    kind: LayerKind,
-    head_dim: usize,
-) -> Result<Rope> {
-    let path = |key: &str| format!("rope_parameters.{}.{key}", kind.name());
-    let given = parameters.and_then(|parameters| parameters.get(kind.name()));
-    let number = |key: &str, default: f64| match given.and_then(|given| given.get(key)) {
-        None | Some(Value::Null) => Ok(default),
-        Some(value) => value
-            .as_f64()
-            .filter(|number| *number > 0.0 && number.is_finite())
-            .ok_or_else(|| fields.fail(&path(key), format!("{value} is not a positive number"))),
-    };
-    let default_type = match kind {
-        LayerKind::Sliding => "default",
-        LayerKind::Full => "proportional",
-    };
-    let rope_type = match given.and_then(|given| given.get("rope_type")) {
-        None | Some(Value::Null) => default_type,
-        Some(value) => value.as_str().unwrap_or("?"),
-    };
-    let theta = number("rope_theta", if kind == LayerKind::Full { 1e6 } else { 1e4 })?;
-    let factor = number("factor", 1.0)?;
-    let pairs = head_dim / 2;
-    let rotated_pairs = match rope_type {
-        "default" => {
-            if number("partial_rotary_factor", 1.0)? != 1.0 {
-                let problem = "only the proportional kind turns a part of a head".into();
-                return Err(fields.fail(&path("partial_rotary_factor"), problem));
-            }
-            pairs
-        }
-        "proportional" => {
-            let share = number("partial_rotary_factor", 0.25)?;
-            if share > 1.0 {
-                let problem = format!("{share} is more than the whole head");
-                return Err(fields.fail(&path("partial_rotary_factor"), problem));
-            }
-            ((share * pairs as f64).floor() as usize).min(pairs)
-        }
-        other => {
-            let problem = format!("\"{other}\" is neither \"default\" nor \"proportional\"");
-            return Err(fields.fail(&path("rope_type"), problem));
-        }
-    };
-    Ok(Rope { theta, rotated_pairs, factor })
 }

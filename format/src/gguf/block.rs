@@ -145,4 +145,31 @@ mod tests {
             assert_eq!(value, expected, "element {element}");
         }
     }
+
+    /// What the `gguf` package 0.19.0 (`gguf.quants.dequantize`) makes of the same bytes.
+    #[test]
+    fn q6_k_values_are_those_of_llama_cpps_library() {
+        let mut block: [u8; Q6_K_BYTES] = std::array::from_fn(|i| ((i * 73 + 41) % 256) as u8);
+        block[208..].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
+        let values = q6_k_values(&block);
+        let expected = [
+            (0, 80.5),
+            (1, -23.0),
+            (31, -800.0),
+            (32, 553.5),
+            (63, 960.0),
+            (64, 13.0),
+            (100, -1067.0),
+            (127, -24.0),
+            (128, -171.5),
+            (200, -212.5),
+            (255, 144.0),
+        ];
+        for (element, value) in expected {
+            assert_eq!(values[element], value, "element {element}");
+        }
+        let weighted = values.iter().enumerate().map(|(i, value)| i as f64 * f64::from(*value));
+        assert_eq!(values.iter().map(|value| f64::from(*value)).sum::<f64>(), -7422.0);
+        assert_eq!(weighted.sum::<f64>(), -806_642.0);
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! Read in this order: [`value`] (typed metadata), [`file`](mod@file) (a whole header, read with
 //! distrust or laid out to be written), [`tensor_type`] (element types and their block sizes),
-//! [`block`] (what the blocks say that w4pack takes apart), and [`names`] (what llama.cpp calls
-//! the tensors of a Gemma 4).
+//! [`block`] (what the blocks say that w4pack takes apart), [`names`] (what llama.cpp calls
+//! the tensors of a Gemma 4), and [`view`] (the whole file seen as a packed checkpoint).
 //!
 //! Source: ggml's `docs/gguf.md` and `ggml/src/ggml-common.h`. Versions 2 and 3, little-endian.
 
@@ -14,6 +14,7 @@ pub mod file;
 pub mod names;
 pub mod tensor_type;
 pub mod value;
+pub mod view;
 
 pub use fault::GgufFault;
 pub use file::{Gguf, GgufTensor};

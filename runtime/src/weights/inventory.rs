@@ -7,7 +7,9 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
 use w4pack_format::dtype::Dtype;
 use w4pack_format::group::GROUP;
-use w4pack_format::names::{Role, TextTensor, is_tower, is_unused_shared_kv, text_tensors};
+use w4pack_format::names::{
+    NameLayout, Role, TextTensor, is_tower, is_unused_shared_kv, text_tensors,
+};
 use w4pack_format::quantization::ModuleClass;
 use w4pack_format::scale::ScaleDtype;
 
@@ -19,6 +21,8 @@ pub(super) const LM_HEAD: &str = "lm_head";
 pub(crate) enum Storage {
     /// `MODULE.weight`, bf16 (or the bare name of a vector).
     Plain,
+    /// Rows of a bf16 tensor that holds the matrices of all experts, from this one on.
+    Stacked { first_row: usize },
     /// `MODULE.weight_packed`, `.weight_scale`, `.weight_shape`.
     Packed(ScaleDtype),
 }
@@ -26,7 +30,7 @@ pub(crate) enum Storage {
 /// A weight and where it lies.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// Full name of the tensor when it is plain; of the module when it is packed.
+    /// Full name of the tensor when it is plain or stacked; of the module when it is packed.
     pub name: String,
     pub shape: Vec<usize>,
     pub storage: Storage,
@@ -44,10 +48,12 @@ pub(super) struct Inventory {
 /// Errors: missing tensors; tensors that nothing reads; a dtype or shape that is not what the
 /// configuration makes it; packed where config.json says plain, or the reverse.
 pub(super) fn take(checkpoint: &Checkpoint, config: &Config) -> Result<Inventory> {
+    // Other makers' configurations do not always say how their tensors are called.
+    let names = NameLayout::of_names(checkpoint.names());
     let mut search = Search { checkpoint, config, used: BTreeSet::new(), missing: Vec::new() };
     let mut entries = BTreeMap::new();
     for tensor in text_tensors(&config.text) {
-        let full = config.layout.full_name(&tensor.name);
+        let full = names.full_name(&tensor.name);
         if let Some(entry) = search.find(&full, &tensor)? {
             entries.insert(tensor.module().to_string(), entry);
         }
@@ -59,6 +65,7 @@ pub(super) fn take(checkpoint: &Checkpoint, config: &Config) -> Result<Inventory
             role: Role::Linear,
             shape: vec![config.text.vocab_size, config.text.hidden_size],
             layer: None,
+            stack: None,
         };
         if let Some(entry) = search.find(&head.name, &head)? {
             entries.insert(LM_HEAD.into(), entry);
@@ -68,7 +75,7 @@ pub(super) fn take(checkpoint: &Checkpoint, config: &Config) -> Result<Inventory
         let place = checkpoint.source().label().to_string();
         return Err(RuntimeError::Missing { place, names: search.missing });
     }
-    let notes = account_for_the_rest(checkpoint, config, &search.used)?;
+    let notes = account_for_the_rest(checkpoint, config, names, &search.used)?;
     Ok(Inventory { entries, notes })
 }
 
@@ -105,12 +112,30 @@ impl Search<'_> {
                 self.refuse_other_storage(&packed, module, tensor, true)?;
                 self.packed(module, [&packed, &scale, &shape], &tensor.shape).map(Some)
             }
-            (false, false) => {
-                let packed_expected = self.covers(module, tensor);
-                self.missing.push(if packed_expected { packed } else { full.into() });
-                Ok(None)
-            }
+            (false, false) => self.stacked(full, module, tensor),
         }
+    }
+
+    /// A tensor that is there neither plain nor packed: in a stack, or missing.
+    ///
+    /// A stack is no linear to any loader, so that targets do not speak of it.
+    fn stacked(&mut self, full: &str, module: &str, tensor: &TextTensor) -> Result<Option<Entry>> {
+        let stack = tensor.stack.as_ref();
+        let stacked = stack.map(|stack| (self.config.layout.full_name(&stack.name), stack));
+        let missing = match stacked {
+            Some((name, stack)) if self.has(&name) => {
+                self.check(&name, Dtype::BF16, &stack.shape)?;
+                let storage = Storage::Stacked { first_row: stack.first_row };
+                return Ok(Some(Entry { name, shape: tensor.shape.clone(), storage }));
+            }
+            _ if self.covers(module, tensor) => format!("{module}.weight_packed"),
+            Some((name, _)) => name,
+            None => full.into(),
+        };
+        if self.missing.last() != Some(&missing) {
+            self.missing.push(missing);
+        }
+        Ok(None)
     }
 
     fn packed(&mut self, module: &str, parts: [&str; 3], shape: &[usize]) -> Result<Entry> {
@@ -121,7 +146,12 @@ impl Search<'_> {
             return Err(self.fault(packed, problem));
         }
         self.check(packed, Dtype::I32, &[rows, columns / 8])?;
-        self.check(weight_shape, Dtype::I64, &[2])?;
+        // Readers take 32-bit numbers too; all known writers write 64.
+        let shape_dtype = match self.dtype(weight_shape) {
+            Some(Dtype::I32) => Dtype::I32,
+            _ => Dtype::I64,
+        };
+        self.check(weight_shape, shape_dtype, &[2])?;
         let dtype = self.dtype(scale);
         let Some(scale_dtype) = dtype.and_then(ScaleDtype::from_dtype) else {
             let found = dtype.map_or("nothing", Dtype::name);
@@ -142,7 +172,7 @@ impl Search<'_> {
         tensor: &TextTensor,
         packed: bool,
     ) -> Result<()> {
-        if !tensor.is_matrix() || self.covers(module, tensor) == packed {
+        if tensor.role == Role::Vector || self.covers(module, tensor) == packed {
             return Ok(());
         }
         let problem = match (packed, &self.config.quantization) {
@@ -155,7 +185,7 @@ impl Search<'_> {
 
     fn covers(&self, module: &str, tensor: &TextTensor) -> bool {
         let class = match tensor.role {
-            Role::Linear => ModuleClass::Linear,
+            Role::Linear | Role::Router => ModuleClass::Linear,
             Role::EmbedTokens | Role::EmbedTokensPerLayer => ModuleClass::Embedding,
             Role::Vector => return false,
         };
@@ -214,9 +244,10 @@ pub(crate) fn file_of(checkpoint: &Checkpoint, name: &str) -> String {
 fn account_for_the_rest(
     checkpoint: &Checkpoint,
     config: &Config,
+    layout: NameLayout,
     used: &BTreeSet<String>,
 ) -> Result<Vec<String>> {
-    let prefix = config.layout.prefix();
+    let prefix = layout.prefix();
     let (mut towers, mut unused_keys, mut names) = (0, Vec::new(), Vec::new());
     for name in checkpoint.names().filter(|&name| !used.contains(name)) {
         if is_tower(name) {

@@ -4,12 +4,14 @@ pub(crate) use super::inventory::Storage;
 use super::inventory::{self, Entry, LM_HEAD, fault, file_of};
 use super::matrix::{Matrix, Scales, WeightValues};
 use crate::error::{Result, RuntimeError};
-use crate::model::{KeysAndValues, LayerWeights, Model, PerLayerBlock, PerLayerInputs, Weights};
+use crate::model::{
+    Expert, Experts, KeysAndValues, LayerWeights, Model, PerLayerBlock, PerLayerInputs, Weights,
+};
 use bytemuck::Pod;
 use half::bf16;
 use std::collections::BTreeMap;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::config::Config;
+use w4pack_format::config::{Config, ExpertsConfig, Family};
 use w4pack_format::group::GROUP;
 use w4pack_format::scale::ScaleDtype;
 
@@ -63,7 +65,7 @@ impl Stored {
     pub fn bytes(&self) -> u64 {
         let elements = (self.rows * self.columns) as u64;
         match self.storage {
-            Storage::Plain => 2 * elements,
+            Storage::Plain | Storage::Stacked { .. } => 2 * elements,
             Storage::Packed(scale) => elements / 2 + elements / GROUP as u64 * scale.bytes() as u64,
         }
     }
@@ -82,6 +84,12 @@ pub(crate) struct Survey {
 /// Checks names, dtypes and shapes of all tensors against config.json, and reads the vectors.
 pub(crate) fn survey(checkpoint: &Checkpoint) -> Result<Survey> {
     let config = Config::load(&**checkpoint.source())?;
+    if config.text.family == Family::Gemma3 {
+        return Err(RuntimeError::Unsupported {
+            place: checkpoint.source().label().into(),
+            what: "a Gemma 3, which w4pack converts and verifies; it runs Gemma 4".into(),
+        });
+    }
     let inventory = inventory::take(checkpoint, &config)?;
     let surveyor = Surveyor { checkpoint, entries: inventory.entries };
     let weights = surveyor.weights(&config)?;
@@ -118,7 +126,10 @@ impl Surveyor<'_> {
                 None => Some(KeysAndValues {
                     k_proj: self.matrix(&name("self_attn.k_proj"))?,
                     k_norm: self.vector(&name("self_attn.k_norm"))?,
-                    v_proj: self.matrix(&name("self_attn.v_proj"))?,
+                    v_proj: match layer.values_are_keys {
+                        true => None,
+                        false => Some(self.matrix(&name("self_attn.v_proj"))?),
+                    },
                 }),
                 Some(_) => None,
             };
@@ -129,6 +140,10 @@ impl Surveyor<'_> {
                     post_norm: self.vector(&name("post_per_layer_input_norm"))?,
                 }),
                 false => None,
+            };
+            let experts = match &config.text.experts {
+                Some(experts) => Some(self.experts(number, experts)?),
+                None => None,
             };
             layers.push(LayerWeights {
                 input_norm: self.vector(&name("input_layernorm"))?,
@@ -141,6 +156,7 @@ impl Surveyor<'_> {
                 gate_proj: self.matrix(&name("mlp.gate_proj"))?,
                 up_proj: self.matrix(&name("mlp.up_proj"))?,
                 down_proj: self.matrix(&name("mlp.down_proj"))?,
+                experts,
                 post_mlp_norm: self.vector(&name("post_feedforward_layernorm"))?,
                 per_layer_block,
                 scalar: self.vector(&name("layer_scalar"))?[0],
@@ -149,6 +165,29 @@ impl Surveyor<'_> {
         let norm = self.vector("norm")?;
         let lm_head = self.head(config, &embed_tokens)?;
         Ok(Weights { embed_tokens, per_layer_inputs, layers, norm, lm_head })
+    }
+
+    /// The experts of a layer, one matrix after the other.
+    fn experts(&self, layer: usize, config: &ExpertsConfig) -> Result<Experts<Stored>> {
+        let name = |rest: &str| format!("layers.{layer}.{rest}");
+        let mut experts = Vec::with_capacity(config.count);
+        for number in 0..config.count {
+            let name = |rest: &str| name(&format!("experts.{number}.{rest}"));
+            experts.push(Expert {
+                gate_proj: self.matrix(&name("gate_proj"))?,
+                up_proj: self.matrix(&name("up_proj"))?,
+                down_proj: self.matrix(&name("down_proj"))?,
+            });
+        }
+        Ok(Experts {
+            router: self.matrix(&name("router.proj"))?,
+            router_scale: self.vector(&name("router.scale"))?,
+            per_expert_scale: self.vector(&name("router.per_expert_scale"))?,
+            post_mlp_norm: self.vector(&name("post_feedforward_layernorm_1"))?,
+            pre_norm: self.vector(&name("pre_feedforward_layernorm_2"))?,
+            post_norm: self.vector(&name("post_feedforward_layernorm_2"))?,
+            experts,
+        })
     }
 
     /// A head of its own, unless it is a copy of the embedding table: then that one is kept.
@@ -218,8 +257,14 @@ impl Surveyor<'_> {
 
     fn check_weight_shape(&self, stored: &Stored) -> Result<()> {
         let tensor = format!("{}.weight_shape", stored.name);
-        let mut shape = [0i64; 2];
-        self.checkpoint.read_range(&tensor, 0, bytemuck::cast_slice_mut(&mut shape))?;
+        // The inventory has seen two numbers of 64 or 32 bits.
+        let bytes = self.checkpoint.read(&tensor)?;
+        let shape = match bytes.as_chunks::<8>() {
+            ([rows, columns], []) => [*rows, *columns].map(i64::from_le_bytes),
+            _ => std::array::from_fn(|i| {
+                i32::from_le_bytes(std::array::from_fn(|byte| bytes[4 * i + byte])).into()
+            }),
+        };
         let expected = [stored.rows, stored.columns];
         if shape != expected.map(|size| size as i64) {
             let problem = format!("it says {shape:?}, but config.json makes it {expected:?}");
@@ -237,7 +282,7 @@ impl Surveyor<'_> {
 /// The tensors of a matrix: its values, or its words and its steps.
 pub(crate) fn tensors_of(stored: &Stored) -> Vec<String> {
     match stored.storage {
-        Storage::Plain => vec![stored.name.clone()],
+        Storage::Plain | Storage::Stacked { .. } => vec![stored.name.clone()],
         Storage::Packed(_) => {
             ["weight_packed", "weight_scale"].map(|part| format!("{}.{part}", stored.name)).into()
         }
@@ -258,6 +303,10 @@ impl Loader<'_> {
         match storage {
             Storage::Plain => {
                 let values = self.read(name, rows * columns)?;
+                Ok(Matrix::Bf16 { rows, columns, values })
+            }
+            Storage::Stacked { first_row } => {
+                let values = self.read_from(name, first_row * columns, rows * columns)?;
                 Ok(Matrix::Bf16 { rows, columns, values })
             }
             Storage::Packed(dtype) => {
@@ -296,6 +345,11 @@ impl Loader<'_> {
 
     /// The elements of a tensor whose size the inventory has checked.
     fn read<T: Pod>(&mut self, tensor: &str, elements: usize) -> Result<Vec<T>> {
+        self.read_from(tensor, 0, elements)
+    }
+
+    /// The same for some of them, from number `begin` on.
+    fn read_from<T: Pod>(&mut self, tensor: &str, begin: usize, elements: usize) -> Result<Vec<T>> {
         let no_memory = || RuntimeError::Memory {
             what: format!("tensor `{tensor}`"),
             bytes: elements * size_of::<T>(),
@@ -303,7 +357,7 @@ impl Loader<'_> {
         let mut values: Vec<T> =
             bytemuck::allocation::try_zeroed_vec(elements).map_err(|()| no_memory())?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
-        let mut first = 0;
+        let mut first = (begin * size_of::<T>()) as u64;
         for piece in bytes.chunks_mut(PIECE) {
             self.checkpoint.read_range(tensor, first, piece)?;
             first += piece.len() as u64;

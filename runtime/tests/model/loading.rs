@@ -51,6 +51,37 @@ fn a_sound_checkpoint_loads_and_says_what_it_takes() {
     assert_eq!(plan.total(10) - plan.total(0), 10 * plan.full_per_token + ring);
 }
 
+/// Google's names under a text-only configuration, shapes of 32 bits, a second copy of the table.
+#[test]
+fn other_makers_spellings_are_the_same_model() {
+    let mut draft = random::packed(1);
+    let tokens = random::tokens(20, 2);
+    let plain = load_draft(&draft).expect("as w4pack writes it");
+    let expected = logits(&plain, &fast(), &tokens);
+    let table = |tensor: &&(String, Dtype, Vec<usize>, Vec<u8>)| {
+        tensor.0.starts_with("model.embed_tokens.")
+    };
+    let mut copies: Vec<_> = draft.tensors.iter().filter(table).cloned().collect();
+    copies.iter_mut().for_each(|copy| copy.0 = copy.0.replace("model.embed_tokens", "lm_head"));
+    draft.tensors.extend(copies);
+    for (name, dtype, _, bytes) in &mut draft.tensors {
+        if let Some(rest) = name.strip_prefix("model.") {
+            *name = format!("model.language_model.{rest}");
+        }
+        if name.ends_with(".weight_shape") {
+            *dtype = Dtype::I32;
+            *bytes = bytes.chunks(8).flat_map(|number| &number[..4]).copied().collect();
+        }
+    }
+    draft.config["tie_word_embeddings"] = false.into();
+    let group = &mut draft.config["quantization_config"]["config_groups"]["group_0"];
+    group["targets"].as_array_mut().expect("a list").push("re:.*lm_head$".into());
+    draft.config["quantization_config"]["ignore"] = serde_json::json!([]);
+    let model = load_draft(&draft).expect("as others write it");
+    assert!(model.weights.lm_head.is_none(), "a copy is kept once");
+    assert!(logits(&model, &fast(), &tokens) == expected);
+}
+
 #[test]
 fn field_case_01_keys_and_values_of_shared_layers_may_be_there_or_not() {
     let mut draft = random::packed(1);
@@ -158,11 +189,27 @@ fn missing_extra_and_misshapen_tensors_are_named() {
 
 #[test]
 fn models_of_other_kinds_are_refused_by_the_field_that_makes_them_so() {
-    for field in ["enable_moe_block", "attention_k_eq_v"] {
-        let mut draft = random::packed(1);
-        draft.config[field] = true.into();
-        refused(&draft, &["config.json", field, "not supported"]);
+    let mut draft = random::packed(1);
+    draft.config["attention_bias"] = true.into();
+    refused(&draft, &["config.json", "attention_bias", "not supported"]);
+
+    // With experts the same names are too few, without values of their own too many.
+    let mut draft = random::packed(1);
+    draft.config["enable_moe_block"] = true.into();
+    refused(&draft, &["config.json", "num_experts", "missing"]);
+    for (key, value) in [("num_experts", 4), ("top_k_experts", 2), ("moe_intermediate_size", 32)] {
+        draft.config[key] = value.into();
     }
+    refused(&draft, &["lacks", "layers.0.router.scale"]);
+
+    let mut draft = random::packed(1);
+    draft.config["attention_k_eq_v"] = true.into();
+    refused(&draft, &["no part of this model reads", "layers.2.self_attn.v_proj.weight_packed"]);
+
+    let mut draft = random::packed(1);
+    draft.config["model_type"] = "gemma3_text".into();
+    draft.config["rope_parameters"] = serde_json::Value::Null;
+    refused(&draft, &["is a Gemma 3", "runs Gemma 4"]);
 }
 
 #[test]

@@ -134,7 +134,8 @@ fn matrices(model: &Model) -> Vec<&Matrix> {
         matrices.extend([&layer.q_proj, &layer.o_proj, &layer.gate_proj, &layer.up_proj]);
         matrices.extend([&layer.down_proj, &block.input_gate, &block.projection]);
         if let Some(own) = &layer.keys_and_values {
-            matrices.extend([&own.k_proj, &own.v_proj]);
+            matrices.push(&own.k_proj);
+            matrices.extend(&own.v_proj);
         }
     }
     matrices

@@ -54,33 +54,89 @@ pub(super) fn nearer_to(target: &Ratio, smaller: Number, larger: Number) -> Numb
 /// few numbers of f16 or bf16. An f32 number lies in every exact step interval (its ends are
 /// quotients of 10-bit integers by 1..=8), so this search never walks f32.
 fn best_outside(grid: &Grid, values: &[u16; GROUP], numbers: &Numbers) -> Number {
-    let coded: Vec<Interval> = (0..GROUP)
-        .filter(|&i| grid.codes[i] != 0)
-        .map(|i| Interval::of_value(bf16::magnitude(values[i]), grid.codes[i].unsigned_abs()))
-        .collect();
-    let lowest = extreme(coded.iter().map(|steps| steps.low), Ordering::Less);
-    let highest = extreme(coded.iter().map(|steps| steps.high), Ordering::Greater);
+    // A size of code stands for one value, so that the values of one size share an interval.
+    let mut of_size: [Option<(Interval, u32)>; 9] = [None; 9];
+    for (&bits, code) in values.iter().zip(&grid.codes).filter(|(_, code)| **code != 0) {
+        let size = code.unsigned_abs();
+        match &mut of_size[usize::from(size)] {
+            Some((_, count)) => *count += 1,
+            none => *none = Some((Interval::of_value(bf16::magnitude(bits), size), 1)),
+        }
+    }
+    let coded: Vec<(Interval, u32)> = of_size.into_iter().flatten().collect();
+    let lowest = extreme(coded.iter().map(|(steps, _)| steps.low), Ordering::Less);
+    let highest = extreme(coded.iter().map(|(steps, _)| steps.high), Ordering::Greater);
     let least_squares = least_squares_step(&grid.codes, values);
 
     let mut candidate = numbers.floor(&lowest);
+    let whole = WholeEnds::of(&coded, candidate);
     let mut best = candidate;
     let mut most = 0;
     loop {
-        let step = candidate.ratio();
-        let reproduced = coded.iter().filter(|steps| steps.contains(&step)).count();
+        let reproduced = match &whole {
+            Some(ends) => ends.holding(candidate),
+            None => {
+                let step = candidate.ratio();
+                coded.iter().filter(|(steps, _)| steps.contains(&step)).map(|(_, n)| n).sum()
+            }
+        };
         // The squared error is a parabola in the step: less error means nearer to its vertex.
         if reproduced > most
             || (reproduced == most && nearer_to(&least_squares, best, candidate) == candidate)
         {
             (best, most) = (candidate, reproduced);
         }
-        if step.compare(&highest) == Ordering::Greater {
+        if candidate.ratio().compare(&highest) == Ordering::Greater {
             return best;
         }
         match numbers.next(candidate) {
             Some(next) => candidate = next,
             None => return best,
         }
+    }
+}
+
+/// The ends of some step intervals as integers in one unit, to be compared with many candidates.
+struct WholeEnds {
+    /// Smallest and largest integer inside, and how many values the interval stands for.
+    ends: Vec<(i64, i64, u32)>,
+    /// The unit is an 840th of `2^exponent`.
+    exponent: i32,
+}
+
+/// A multiple of every code size.
+const COMMON: i64 = 840;
+
+impl WholeEnds {
+    /// In a unit of which `smallest`, the first candidate, and all ends are multiples; `None` where
+    /// the numbers would grow too long.
+    fn of(coded: &[(Interval, u32)], smallest: Number) -> Option<WholeEnds> {
+        let exponents = coded.iter().flat_map(|(s, _)| [s.low.exponent, s.high.exponent]);
+        let exponent = exponents.min()?.min(smallest.exponent);
+        // A dtype too coarse for these ends has its candidates far above them.
+        if smallest.exponent - exponent > 20 {
+            return None;
+        }
+        let whole = |end: &Ratio| {
+            let shift = end.exponent - exponent;
+            // Numerators below 2^11 times 840 below 2^21.
+            let fits = end.numerator < 1 << 11 && shift <= 30;
+            fits.then(|| (end.numerator as i64 * (COMMON / end.denominator as i64)) << shift)
+        };
+        let ends = coded.iter().map(|(steps, count)| {
+            let low = whole(&steps.low)? + i64::from(!steps.low_closed);
+            let high = whole(&steps.high)? - i64::from(!steps.high_closed);
+            Some((low, high, *count))
+        });
+        Some(WholeEnds { ends: ends.collect::<Option<_>>()?, exponent })
+    }
+
+    /// How many values a step gives.
+    fn holding(&self, step: Number) -> u32 {
+        // Candidates lie within a few binades of the ends: at most 24 + 10 + some bits.
+        let at = (i64::from(step.mantissa) * COMMON) << (step.exponent - self.exponent);
+        let inside = self.ends.iter().filter(|(low, high, _)| *low <= at && at <= *high);
+        inside.map(|(.., count)| count).sum()
     }
 }
 

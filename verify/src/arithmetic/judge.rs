@@ -4,8 +4,9 @@ use w4pack_format::scale::ScaleDtype;
 
 use super::bf16;
 use super::canonical::canonical_step;
-use super::confirm::confirm;
+use super::confirm::Settled;
 use super::interval::Interval;
+use super::look::Look;
 use super::numbers::Number;
 use super::recover::{GROUP, Grid, Recovery, recover};
 
@@ -78,7 +79,23 @@ pub fn judge(
     step: f32,
     dtype: ScaleDtype,
 ) -> Judgement {
-    let confirmed = confirm(values, codes, step < 0.0).map(Recovery::OnGrid);
+    judge_after(&Look::at(values, codes), values, codes, step, dtype)
+}
+
+/// [`judge`] after a look at the group.
+pub fn judge_after(
+    look: &Look,
+    values: &[u16; GROUP],
+    codes: &[i8; GROUP],
+    step: f32,
+    dtype: ScaleDtype,
+) -> Judgement {
+    if let Some(Settled { many_peaks, sign_free }) = look.settled(step, dtype) {
+        let source = SourceGroup::OnGrid { many_peaks, sign_free };
+        let step = StepFinding::Canonical { finer: None };
+        return Judgement { source, codes_disagreeing: 0, elements_differing: 0, worst: 0.0, step };
+    }
+    let confirmed = look.confirm(codes, step < 0.0).map(Recovery::OnGrid);
     let (source, expected, finding) = match confirmed.unwrap_or_else(|| recover(values)) {
         Recovery::NotFinite { element } => {
             (SourceGroup::NotFinite { element }, None, StepFinding::NoGrid)
@@ -160,14 +177,17 @@ fn is_near(steps: &Interval, step: Number) -> bool {
 
 /// Which values bf16(code * step) misses, and by how many steps at most.
 fn differences(values: &[u16; GROUP], codes: &[i8; GROUP], step: f32) -> (u32, f64) {
+    // Codes -8..=7: each product is computed once.
+    let products: [u16; 16] = std::array::from_fn(|i| product(i as i8 - 8, step));
+    let product = |i: usize| products[usize::from((codes[i] + 8) as u8 & 15)];
     let mut worst = 0f64;
     let differing = mask(|i| {
-        let product = product(codes[i], step);
+        let product = product(i);
         product != values[i] && !(bf16::is_zero(product) && bf16::is_zero(values[i]))
             || !bf16::is_finite(product)
     });
     for i in (0..GROUP).filter(|i| differing >> i & 1 == 1) {
-        let distance = (to_f64(product(codes[i], step)) - to_f64(values[i])).abs();
+        let distance = (to_f64(product(i)) - to_f64(values[i])).abs();
         let in_steps = distance / f64::from(step.abs());
         // A step of zero or not-a-number measures nothing; say so with infinity.
         worst = if in_steps.is_nan() { f64::INFINITY } else { worst.max(in_steps) };

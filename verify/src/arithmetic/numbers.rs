@@ -61,6 +61,12 @@ impl Numbers {
         Numbers { precision, last_place, largest }
     }
 
+    /// How many binades the distance to the next larger number is above `number`'s own last place,
+    /// for a number of this dtype as [`Number::of_f32`] gives it.
+    pub fn places_to_next(&self, number: Number) -> i32 {
+        (24 - self.precision as i32).max(self.last_place - number.exponent)
+    }
+
     /// The largest number that is not above `ratio`.
     pub fn floor(&self, ratio: &Ratio) -> Number {
         // Guess the exponent of the last place from the lengths; the quotient then has one bit

@@ -44,6 +44,10 @@ fn compare_binary(left: u64, left_exponent: i32, right: u64, right_exponent: i32
     if left == 0 || right == 0 {
         return left.cmp(&right);
     }
+    if left.leading_zeros() as i32 > shift {
+        // The usual case, in machine words.
+        return (left << shift).cmp(&right);
+    }
     // A nonzero number shifted this far is larger than anything below 2^63.
     if shift >= 64 {
         return Ordering::Greater;

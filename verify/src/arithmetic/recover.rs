@@ -77,10 +77,34 @@ pub fn recover(values: &[u16; GROUP]) -> Recovery {
     found.map_or(Recovery::OffGrid, Recovery::OnGrid)
 }
 
+/// Whether a group of any size lies on a 4-bit grid, under a step of either sign.
+pub fn is_on_grid<const N: usize>(values: &[u16; N]) -> bool {
+    if values.iter().any(|&bits| !bf16::is_finite(bits)) {
+        return false;
+    }
+    let peak = values.iter().map(|bits| bits & 0x7FFF).max().unwrap_or(0);
+    let works = |level| {
+        levels(values, bf16::magnitude(peak), level).is_some_and(|(sizes, _)| {
+            let reaches_eight = |negative: bool| {
+                let pairs = sizes.iter().zip(values);
+                pairs
+                    .into_iter()
+                    .any(|(size, &bits)| *size == 8 && bf16::is_negative(bits) == negative)
+            };
+            !(reaches_eight(false) && reaches_eight(true))
+        })
+    };
+    peak == 0 || (1..=8).any(works)
+}
+
 /// The code sizes `round(|w| / (peak / level))` and the steps that reproduce every value with them,
 /// or `None` when no step does.
-fn levels(values: &[u16; GROUP], peak: Magnitude, level: u32) -> Option<([u8; GROUP], Interval)> {
-    let mut sizes = [0; GROUP];
+fn levels<const N: usize>(
+    values: &[u16; N],
+    peak: Magnitude,
+    level: u32,
+) -> Option<([u8; N], Interval)> {
+    let mut sizes = [0; N];
     // A size times a step rounds to one value only: two values of one size rule the level out,
     // and equal values narrow the steps once.
     let mut value_of_size = [0u16; 9];

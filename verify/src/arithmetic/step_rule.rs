@@ -12,10 +12,11 @@ use super::recover::{GROUP, Grid, Recovery, recover};
 type Rule = fn(&Grid, &[u16; GROUP]) -> Ratio;
 
 /// The rules that are tried, with their names.
-pub const RULES: [(&str, Rule); 3] = [
+pub const RULES: [(&str, Rule); 4] = [
     ("least squares", least_squares),
     ("largest value / its code", of_largest),
     ("largest value / 8", of_eight),
+    ("largest value / 7.5", of_seven_and_a_half),
 ];
 
 /// How many steps each rule explains.
@@ -76,6 +77,11 @@ fn of_largest(grid: &Grid, values: &[u16; GROUP]) -> Ratio {
 
 fn of_eight(grid: &Grid, values: &[u16; GROUP]) -> Ratio {
     largest(grid, values).0.divided_by(8)
+}
+
+fn of_seven_and_a_half(grid: &Grid, values: &[u16; GROUP]) -> Ratio {
+    let value = largest(grid, values).0;
+    Ratio { numerator: 2 * value.numerator, ..value }.divided_by(15)
 }
 
 fn least_squares(grid: &Grid, values: &[u16; GROUP]) -> Ratio {

@@ -4,7 +4,7 @@ use w4pack_format::names::{NameLayout, Role};
 use w4pack_format::quantization::ModuleClass;
 use w4pack_format::scale::ScaleDtype;
 
-/// A matrix of the text model that could be packed.
+/// A matrix of the text model: all but routers could be packed.
 #[derive(Debug, Clone)]
 pub struct Module {
     /// Full name in the result.
@@ -20,7 +20,7 @@ impl Module {
     pub fn class(&self) -> ModuleClass {
         match self.role {
             Role::EmbedTokens | Role::EmbedTokensPerLayer => ModuleClass::Embedding,
-            Role::Linear | Role::Vector => ModuleClass::Linear,
+            Role::Linear | Role::Router | Role::Vector => ModuleClass::Linear,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Linears that vLLM fuses into one: it takes the scheme of the first for all of them.
 
+use std::collections::BTreeMap;
+
 use super::facts::Facts;
 
 const FUSED: [&[&str]; 2] = [
@@ -7,7 +9,7 @@ const FUSED: [&[&str]; 2] = [
     &["mlp.gate_proj", "mlp.up_proj"],
 ];
 
-/// What is mixed: fused linears of which some are packed and some are not.
+/// What is mixed: fused linears, or experts of a layer, of which some are packed and some are not.
 pub fn mixtures(facts: &Facts) -> Vec<String> {
     let mut found = Vec::new();
     for parts in FUSED {
@@ -28,5 +30,23 @@ pub fn mixtures(facts: &Facts) -> Vec<String> {
             }
         }
     }
+    found.extend(mixed_experts(facts));
     found
+}
+
+/// The experts of a layer are one linear to vLLM.
+fn mixed_experts(facts: &Facts) -> Vec<String> {
+    let mut layers: BTreeMap<&str, [Option<&str>; 2]> = BTreeMap::new();
+    for module in &facts.modules {
+        if let Some((layer, _)) = module.name.split_once(".experts.") {
+            let first = &mut layers.entry(layer).or_default()[usize::from(module.packed)];
+            first.get_or_insert(&module.name);
+        }
+    }
+    let mixed = layers.into_values().filter_map(|[dense, packed]| Some((dense?, packed?)));
+    mixed
+        .map(|(dense, packed)| {
+            format!("`{packed}` is packed and `{dense}` is not: vLLM refuses such a mixture")
+        })
+        .collect()
 }

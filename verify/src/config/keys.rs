@@ -1,6 +1,7 @@
 //! The keys of config.json that both sides share, and those that a layout adds or drops.
 
 use serde_json::{Map, Value};
+use w4pack_format::config::Family;
 use w4pack_format::names::NameLayout;
 
 use super::{Facts, Word, head_sizes, layout_of};
@@ -10,15 +11,19 @@ use crate::spelling::shortened;
 type Object = Map<String, Value>;
 
 /// Top-level keys of a multimodal configuration that only image and audio need.
-const OF_TOWERS: [&str; 12] = [
+const OF_TOWERS: [&str; 16] = [
     "audio_config",
     "audio_token_id",
     "boa_token_id",
     "boi_token_id",
+    "boi_token_index",
     "eoa_token_id",
     "eoa_token_index",
     "eoi_token_id",
+    "eoi_token_index",
     "image_token_id",
+    "image_token_index",
+    "mm_tokens_per_image",
     "text_config",
     "video_token_id",
     "vision_config",
@@ -47,21 +52,21 @@ const TIE: &str = "tie_word_embeddings";
 pub fn compare(theirs: &Object, ours: &Object, facts: &Facts) -> Vec<Word> {
     let mut words = Vec::new();
     let declared = layout_of(ours);
-    if declared != facts.layout {
+    if declared.is_multimodal() != facts.layout.is_multimodal() {
         words.push(wrong(format!(
             "it describes a {} model, the tensors carry {} names",
             name(declared),
             name(facts.layout)
         )));
     }
-    let mut expected = match (layout_of(theirs), declared) {
-        (NameLayout::TextOnly, NameLayout::Multimodal) => {
+    let mut expected = match (layout_of(theirs).is_multimodal(), declared.is_multimodal()) {
+        (false, true) => {
             words.push(wrong("it is multimodal, the source is text-only".into()));
             return words;
         }
-        (NameLayout::Multimodal, NameLayout::Multimodal) => theirs.clone(),
-        (NameLayout::Multimodal, NameLayout::TextOnly) => lifted(theirs),
-        (NameLayout::TextOnly, NameLayout::TextOnly) => of_text_model(theirs.clone()),
+        (true, true) => theirs.clone(),
+        (true, false) => of_text_model(lifted(theirs), theirs),
+        (false, false) => of_text_model(theirs.clone(), theirs),
     };
     let mut found = ours.clone();
     found.shift_remove("quantization_config");
@@ -79,10 +84,7 @@ fn wrong(detail: String) -> Word {
 }
 
 fn name(layout: NameLayout) -> &'static str {
-    match layout {
-        NameLayout::Multimodal => "multimodal",
-        NameLayout::TextOnly => "text-only",
-    }
+    if layout.is_multimodal() { "multimodal" } else { "text-only" }
 }
 
 /// The tie flag must stand there and say whether the file holds a head of its own.
@@ -133,13 +135,16 @@ fn lifted(theirs: &Object) -> Object {
             lifted.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
-    of_text_model(lifted)
+    lifted
 }
 
-/// Names the text-only class and model.
-fn of_text_model(mut config: Object) -> Object {
-    config.insert("architectures".into(), vec![Value::from("Gemma4ForCausalLM")].into());
-    config.insert("model_type".into(), "gemma4_text".into());
+/// Names the text-only class and model of the source's family.
+fn of_text_model(mut config: Object, source: &Object) -> Object {
+    let model_type = source.get("model_type").and_then(Value::as_str);
+    if let Some((family, _)) = model_type.and_then(Family::of) {
+        config.insert("architectures".into(), vec![Value::from(family.causal_class())].into());
+        config.insert("model_type".into(), family.text_type().into());
+    }
     config
 }
 

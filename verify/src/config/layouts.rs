@@ -1,7 +1,7 @@
 //! The four layouts, and the `quantization_config` that w4pack writes for each.
 
 use serde_json::{Value, json};
-use w4pack_format::names::{NameLayout, Role};
+use w4pack_format::names::Role;
 
 use super::facts::{Facts, Module};
 
@@ -55,7 +55,7 @@ impl Layout {
             Role::Linear => true,
             Role::EmbedTokens => matches!(self, Layout::Emb4 | Layout::Emb4Untied),
             Role::EmbedTokensPerLayer => self != Layout::Linear,
-            Role::Vector => false,
+            Role::Router | Role::Vector => false,
         }
     }
 
@@ -83,6 +83,9 @@ impl Layout {
         let mut ignore = Vec::new();
         let head = if self == Layout::Emb4Untied { &mut targets } else { &mut ignore };
         head.push(pattern("lm_head"));
+        if facts.modules.iter().any(|module| module.role == Role::Router) {
+            ignore.push(pattern("router.proj"));
+        }
         if self == Layout::LinearPle4 {
             ignore.push(pattern("embed_tokens"));
         }
@@ -91,7 +94,7 @@ impl Layout {
             self.kept(facts)
                 .map(|module| pattern(module.name.strip_prefix(prefix).unwrap_or(&module.name))),
         );
-        if facts.layout == NameLayout::Multimodal {
+        if facts.layout.is_multimodal() {
             ignore.extend(TOWERS.map(String::from));
         }
         let mut scheme = json!({

@@ -12,7 +12,7 @@ mod patterns;
 mod scheme;
 
 use serde_json::{Map, Value};
-use w4pack_format::config::CONFIG_FILE;
+use w4pack_format::config::{CONFIG_FILE, Family};
 use w4pack_format::json;
 use w4pack_format::names::NameLayout;
 use w4pack_format::source::Source;
@@ -98,7 +98,12 @@ fn enter(words: Vec<Word>, facts: &Facts, findings: &mut Findings) {
     }
 }
 
-/// The layout that a configuration declares.
+/// The layout that a configuration declares: by its `model_type`, or else by its shape.
 fn layout_of(config: &Map<String, Value>) -> NameLayout {
-    if config.contains_key("text_config") { NameLayout::Multimodal } else { NameLayout::TextOnly }
+    let declared = config.get("model_type").and_then(Value::as_str).and_then(Family::of);
+    match declared {
+        Some((_, layout)) => layout,
+        None if config.contains_key("text_config") => NameLayout::Multimodal,
+        None => NameLayout::TextOnly,
+    }
 }

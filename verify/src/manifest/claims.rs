@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use w4pack_format::manifest::Manifest;
+use w4pack_format::names::Role;
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::Source;
 
@@ -32,7 +33,15 @@ pub fn check(manifest: &Manifest, facts: &Facts, findings: &mut Findings) {
         fail(format!("its options.towers is `{said}`, the result shows `{towers}`"));
     }
     let possible = Layout::possible(facts);
-    match possible.iter().find(|layout| layout.name() == options.layout) {
+    // A table off the grid serves as the head itself, so that there is nothing to untie.
+    let keeps_table =
+        facts.modules.iter().any(|module| module.role == Role::EmbedTokens && !module.packed);
+    let untied_in_name_only = options.layout == Layout::Emb4Untied.name()
+        && keeps_table
+        && !facts.has_head
+        && options.allow_off_grid;
+    let said = if untied_in_name_only { Layout::Emb4.name() } else { &*options.layout };
+    match possible.iter().find(|layout| layout.name() == said) {
         None => {
             let shown: Vec<&str> = possible.iter().map(|layout| layout.name()).collect();
             let (said, shown) = (shortened(&options.layout), shown.join(" or "));

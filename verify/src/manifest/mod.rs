@@ -5,19 +5,19 @@
 
 mod claims;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rayon::prelude::*;
 use w4pack_format::Result;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::manifest::{Fate, FileRecord, MANIFEST_FILE, Manifest};
+use w4pack_format::config::CONFIG_FILE;
+use w4pack_format::manifest::{Fate, FileRecord, MANIFEST_FILE, Manifest, TensorRecord};
 use w4pack_format::source::Source;
 
 use crate::config::Facts;
 use crate::findings::Findings;
 use crate::ledger::{Class, Side};
 use crate::pair::Pairing;
-use crate::progress::Progress;
+use crate::pass::Hashes;
 use crate::ranges::Range;
 use crate::report::{Fault, FaultClass};
 
@@ -52,12 +52,12 @@ pub fn check_result(
     manifest: &Manifest,
     result: &dyn Source,
     facts: &Facts,
-    progress: &dyn Progress,
+    hashes: &Hashes,
     findings: &mut Findings,
 ) -> Result<()> {
     claims::check(manifest, facts, findings);
     let own: fn(&str) -> bool = |path| path == MANIFEST_FILE;
-    check_records("result", &manifest.files, result, own, progress, findings)?;
+    check_records("result", &manifest.files, result, own, &hashes.result_files, findings)?;
     for file in result.files().iter().filter(|file| !own(&file.path)) {
         if !manifest.files.iter().any(|record| record.path == file.path) {
             let detail = format!("it does not list the result's file `{}`", file.path);
@@ -72,7 +72,7 @@ pub fn check_source(
     manifest: &Manifest,
     source: &Checkpoint,
     pairing: &Pairing,
-    progress: &dyn Progress,
+    hashes: &Hashes,
     findings: &mut Findings,
 ) -> Result<()> {
     let record = &manifest.source;
@@ -86,7 +86,7 @@ pub fn check_source(
         let note = "it records a file that is not in this source, which nothing depends on";
         findings.notes.push(format!("{MANIFEST_FILE}: {note}: `{}`", record.path));
     }
-    check_records("source", &at_hand, files, |_| false, progress, findings)?;
+    check_records("source", &at_hand, files, |_| false, &hashes.source_files, findings)?;
     for file in files.files() {
         if !record.files.iter().any(|record| record.path == file.path) {
             let detail = format!("it does not list the source's file `{}`", file.path);
@@ -101,7 +101,9 @@ pub fn check_source(
     check_repetitions("headers", record.headers.iter().map(|header| &*header.path), findings);
     check_repetitions("tensors", record.tensors.iter().map(|tensor| &*tensor.name), findings);
     check_headers(manifest, source, findings);
-    check_tensors(manifest, source, pairing, progress, findings)
+    check_texts(manifest, source, findings)?;
+    check_tensors(manifest, source, pairing, hashes, findings);
+    Ok(())
 }
 
 /// Whether a source file of this name can decide what a result holds: weights, configuration, and
@@ -122,18 +124,19 @@ fn check_repetitions<'a>(
     }
 }
 
-/// Every record must be a file of that size and hash, and the only one of its file.
+/// Every record must be a file of that size and hash, and the only one of its file. `known` holds
+/// the hashes of what was read already.
 fn check_records(
     side: &str,
     records: &[FileRecord],
     files: &dyn Source,
     own: fn(&str) -> bool,
-    progress: &dyn Progress,
+    known: &BTreeMap<String, String>,
     findings: &mut Findings,
 ) -> Result<()> {
     let paths = records.iter().map(|record| record.path.as_str());
     check_repetitions(&format!("{side} files"), paths, findings);
-    let check = |record: &FileRecord| -> Result<Option<Fault>> {
+    for record in records {
         let path = &record.path;
         let detail = match files.size(path) {
             _ if own(path) => Some("a manifest cannot hold its own hash".into()),
@@ -142,16 +145,17 @@ fn check_records(
                 Some(format!("the {side}'s `{path}` has {bytes} bytes, it says {}", record.bytes))
             }
             Some(_) => {
-                let sha256 = Range::of_file(files, path).sha256(progress)?;
+                let sha256 = match known.get(path) {
+                    Some(sha256) => sha256.clone(),
+                    None => Range::of_file(files, path).sha256(&())?,
+                };
                 (sha256 != record.sha256).then(|| {
                     format!("the {side}'s `{path}` has SHA-256 {sha256}, it says {}", record.sha256)
                 })
             }
         };
-        Ok(detail.map(fault))
-    };
-    let found: Vec<Option<Fault>> = records.par_iter().map(check).collect::<Result<_>>()?;
-    findings.faults.extend(found.into_iter().flatten());
+        findings.faults.extend(detail.map(fault));
+    }
     Ok(())
 }
 
@@ -180,54 +184,89 @@ fn check_headers(manifest: &Manifest, source: &Checkpoint, findings: &mut Findin
     }
 }
 
+/// The texts must be those of config.json and the index, as they stand there.
+fn check_texts(manifest: &Manifest, source: &Checkpoint, findings: &mut Findings) -> Result<()> {
+    let texts = &manifest.source.texts;
+    check_repetitions("texts", texts.iter().map(|text| &*text.path), findings);
+    let wanted: Vec<&str> = [CONFIG_FILE].into_iter().chain(source.index_path()).collect();
+    for text in texts.iter().filter(|text| !wanted.contains(&&*text.path)) {
+        findings.faults.push(fault(format!("it has a text of `{}`", text.path)));
+    }
+    for path in wanted {
+        match texts.iter().find(|text| text.path == path) {
+            Some(text) if source.source().read_file(path)? == text.text.as_bytes() => {}
+            Some(_) => findings.faults.push(fault(format!("its text of `{path}` differs"))),
+            None => findings.faults.push(fault(format!("it lacks the text of `{path}`"))),
+        }
+    }
+    Ok(())
+}
+
 /// Every source tensor must be recorded with its file, size, hash and fate.
 fn check_tensors(
     manifest: &Manifest,
     source: &Checkpoint,
     pairing: &Pairing,
-    progress: &dyn Progress,
+    hashes: &Hashes,
     findings: &mut Findings,
-) -> Result<()> {
+) {
     let mut fates: BTreeMap<&str, Fate> = BTreeMap::new();
-    fates.extend(pairing.packed.iter().map(|pair| (pair.source.as_str(), Fate::Packed)));
+    // Of a stack of experts some may be packed and some not: then it counts as packed.
     fates.extend(pairing.copies.iter().map(|pair| (pair.other.as_str(), Fate::Copied)));
+    fates.extend(pairing.packed.iter().map(|pair| (pair.source.as_str(), Fate::Packed)));
     fates.extend(pairing.left_out.iter().map(|name| (name.as_str(), Fate::LeftOut)));
     let records = &manifest.source.tensors;
-    let check = |record: &w4pack_format::manifest::TensorRecord| -> Result<Option<Fault>> {
-        let name = &record.name;
-        let fail = |detail: String| {
-            Ok(Some(Fault::of_tensor(FaultClass::Manifest, MANIFEST_FILE, name, detail)))
-        };
-        let Some(found) = source.tensor(name) else {
-            return fail("the source has no such tensor".into());
-        };
-        if (&record.file, record.bytes) != (&found.shard.path, found.info.bytes()) {
-            return fail(format!(
-                "it says {} bytes in `{}`, the source has {} in `{}`",
-                record.bytes,
-                record.file,
-                found.info.bytes(),
-                found.shard.path
-            ));
-        }
-        match fates.get(name.as_str()) {
-            Some(fate) if *fate != record.fate => {
-                return fail(format!("it says {:?}, the tensor was {fate:?}", record.fate));
-            }
-            _ => {}
-        }
-        let sha256 = Range::of_tensor(source, found).sha256(progress)?;
-        if sha256 != record.sha256 {
-            return fail(format!("its SHA-256 is {sha256}, the manifest says {}", record.sha256));
-        }
-        Ok(None)
-    };
-    let found: Vec<Option<Fault>> = records.par_iter().map(check).collect::<Result<_>>()?;
-    findings.faults.extend(found.into_iter().flatten());
-    for name in source.names() {
-        if !records.iter().any(|record| record.name == name) {
-            findings.faults.push(fault(format!("it lacks the source tensor `{name}`")));
+    for record in records {
+        let fate = fates.get(record.name.as_str());
+        if let Some(detail) = tensor_problem(record, source, fate, hashes) {
+            let (class, name) = (FaultClass::Manifest, &record.name);
+            findings.faults.push(Fault::of_tensor(class, MANIFEST_FILE, name, detail));
         }
     }
-    Ok(())
+    let recorded: BTreeSet<&str> = records.iter().map(|record| record.name.as_str()).collect();
+    for name in source.names().filter(|name| !recorded.contains(name)) {
+        findings.faults.push(fault(format!("it lacks the source tensor `{name}`")));
+    }
+}
+
+/// What is wrong with a tensor's record, if anything.
+fn tensor_problem(
+    record: &TensorRecord,
+    source: &Checkpoint,
+    fate: Option<&Fate>,
+    hashes: &Hashes,
+) -> Option<String> {
+    let Some(found) = source.tensor(&record.name) else {
+        return Some("the source has no such tensor".into());
+    };
+    if (&record.file, record.bytes) != (&found.shard.path, found.info.bytes()) {
+        return Some(format!(
+            "it says {} bytes in `{}`, the source has {} in `{}`",
+            record.bytes,
+            record.file,
+            found.info.bytes(),
+            found.shard.path
+        ));
+    }
+    if let Some(fate) = fate.filter(|fate| **fate != record.fate) {
+        return Some(format!("it says {:?}, the tensor was {fate:?}", record.fate));
+    }
+    // Only what was packed goes without SHA-256.
+    if (record.fate == Fate::Packed) != record.sha256.is_none() {
+        let has = if record.sha256.is_some() { "has" } else { "lacks" };
+        return Some(format!("the manifest {has} a SHA-256 of a {:?} tensor", record.fate));
+    }
+    let found = hashes.tensors.get(&record.name)?;
+    let differs =
+        |is: &Option<String>, said: &Option<String>| is.is_some() && said.is_some() && is != said;
+    let shown = |hash: &Option<String>| hash.clone().unwrap_or_default();
+    let said = Some(record.blake3.clone());
+    if differs(&found.blake3, &said) {
+        let is = shown(&found.blake3);
+        return Some(format!("its BLAKE3 is {is}, the manifest says {}", record.blake3));
+    }
+    differs(&found.sha256, &record.sha256).then(|| {
+        let (is, said) = (shown(&found.sha256), shown(&record.sha256));
+        format!("its SHA-256 is {is}, the manifest says {said}")
+    })
 }

@@ -6,6 +6,8 @@
 mod module;
 mod rest;
 
+use std::collections::BTreeMap;
+
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::TextConfig;
 use w4pack_format::dtype::Dtype;
@@ -25,6 +27,8 @@ pub struct PackedPair {
     pub module: String,
     /// Full tensor name in the source.
     pub source: String,
+    /// Where the values begin in that tensor, in rows: not 0 for experts, which the source stacks.
+    pub source_first_row: u64,
     /// What it is for.
     pub role: Role,
     /// Rows and columns.
@@ -40,6 +44,10 @@ pub struct EqualPair {
     pub result: String,
     /// Name in the source, or of the first copy in the result.
     pub other: String,
+    /// Whether the layout packs it, so that only a group off the grid excuses the copy.
+    pub is_kept: bool,
+    /// Where the copy begins in the other tensor, in bytes.
+    pub other_begin: u64,
 }
 
 /// How the tensors of both sides belong together.
@@ -51,7 +59,8 @@ pub struct Pairing {
     pub packed: Vec<PackedPair>,
     /// Modules that are packed in the result, but not as they must be.
     pub broken: Vec<String>,
-    /// Text tensors (without prefix) that the result keeps in bf16 although they could be packed.
+    /// Matrices (without prefix) that the result keeps in bf16: routers, and whatever else its
+    /// maker did not pack.
     pub dense: Vec<TextTensor>,
     /// Copied tensors.
     pub copies: Vec<EqualPair>,
@@ -67,12 +76,7 @@ pub struct Pairing {
 
 /// The layout that a checkpoint's names follow.
 pub fn layout_of(checkpoint: &Checkpoint) -> NameLayout {
-    let multimodal = NameLayout::Multimodal.prefix();
-    if checkpoint.names().any(|name| name.starts_with(multimodal)) {
-        NameLayout::Multimodal
-    } else {
-        NameLayout::TextOnly
-    }
+    NameLayout::of_names(checkpoint.names())
 }
 
 /// Notes packed modules whose `weight_shape` holds 32-bit numbers.
@@ -103,17 +107,35 @@ pub fn pair(
         towers: false,
     };
     let source_layout = layout_of(source);
+    // A stack holds many matrices and is looked at once.
+    let mut sound: BTreeMap<String, bool> = BTreeMap::new();
     for tensor in text_tensors(config) {
-        let name = source_layout.full_name(&tensor.name);
-        if let Some(fault) = source_fault(source, &name, &tensor) {
-            findings.faults.push(fault);
-            continue;
+        let name = source_layout.full_name(tensor.dense_name());
+        let is_sound = *sound.entry(name.clone()).or_insert_with(|| {
+            let fault = source_fault(source, &name, &tensor);
+            let is_sound = fault.is_none();
+            findings.faults.extend(fault);
+            is_sound
+        });
+        if is_sound {
+            pair_text_tensor(&mut pairing, result, name, tensor, findings);
         }
-        pair_text_tensor(&mut pairing, source, result, name, tensor, findings);
     }
+    claim_sources(&pairing, source, findings);
     rest::pair_head(&mut pairing, source, result, findings);
     rest::pair_others(&mut pairing, source, result, config, findings);
     pairing
+}
+
+/// Claims the source tensors of all pairs. A stack of experts belongs to several of them; if one is
+/// packed it counts as codes.
+fn claim_sources(pairing: &Pairing, source: &Checkpoint, findings: &mut Findings) {
+    let copies = pairing.copies.iter().map(|copy| (copy.other.as_str(), Class::TensorCopied));
+    let packed = pairing.packed.iter().map(|pair| (pair.source.as_str(), Class::Codes));
+    let classes: BTreeMap<&str, Class> = copies.chain(packed).collect();
+    for (name, class) in classes {
+        findings.ledger.claim_tensor(Side::Source, source, name, class);
+    }
 }
 
 /// What is wrong with a source tensor, if anything.
@@ -124,10 +146,10 @@ fn source_fault(source: &Checkpoint, name: &str, tensor: &TextTensor) -> Option<
         return Some(Fault::of_tensor(FaultClass::TensorMissing, file, name, detail));
     };
     let (dtype, shape) = (found.info.dtype, &found.info.shape);
-    (dtype != Dtype::BF16 || *shape != tensor.shape).then(|| {
+    (dtype != Dtype::BF16 || *shape != tensor.dense_shape()).then(|| {
         let detail = format!(
             "the source holds {dtype} {shape:?}, its configuration demands BF16 {:?}",
-            tensor.shape
+            tensor.dense_shape()
         );
         Fault::of_tensor(FaultClass::Header, &found.shard.path, name, detail)
     })
@@ -135,7 +157,6 @@ fn source_fault(source: &Checkpoint, name: &str, tensor: &TextTensor) -> Option<
 
 fn pair_text_tensor(
     pairing: &mut Pairing,
-    source: &Checkpoint,
     result: &Checkpoint,
     source_name: String,
     tensor: TextTensor,
@@ -159,12 +180,12 @@ fn pair_text_tensor(
         }
         match parts.check(result, &module, [rows, columns]) {
             Ok(scale_dtype) => {
-                findings.ledger.claim_tensor(Side::Source, source, &source_name, Class::Codes);
                 parts.claim(result, &module, &mut findings.ledger);
                 pairing.narrow_shapes += usize::from(parts.has_narrow_shape());
                 pairing.packed.push(PackedPair {
                     module,
                     source: source_name,
+                    source_first_row: tensor.dense_first_row() as u64,
                     role: tensor.role,
                     shape: [rows, columns],
                     scale_dtype,
@@ -175,6 +196,9 @@ fn pair_text_tensor(
                 pairing.broken.push(module);
             }
         }
+        return;
+    }
+    if dense.is_none() && pair_whole_stack(pairing, result, &source_name, &tensor, findings) {
         return;
     }
     let Some(found) = dense else {
@@ -192,10 +216,42 @@ fn pair_text_tensor(
         findings.faults.push(Fault::of_tensor(FaultClass::Header, path, &full_name, detail));
         return;
     }
-    findings.ledger.claim_tensor(Side::Source, source, &source_name, Class::TensorCopied);
     findings.ledger.claim_tensor(Side::Result, result, &full_name, Class::TensorCopied);
-    pairing.copies.push(EqualPair { result: full_name, other: source_name });
-    if tensor.is_matrix() {
+    let row: usize = tensor.shape.iter().skip(1).product();
+    let other_begin = 2 * (tensor.dense_first_row() * row) as u64;
+    let (result, other) = (full_name, source_name);
+    pairing.copies.push(EqualPair { result, other, other_begin, is_kept: false });
+    if tensor.is_matrix() || tensor.role == Role::Router {
         pairing.dense.push(tensor);
     }
+}
+
+/// Pairs a stack of experts that the result keeps in one piece, once for all its matrices. False if
+/// the result has no such stack.
+fn pair_whole_stack(
+    pairing: &mut Pairing,
+    result: &Checkpoint,
+    source_name: &str,
+    tensor: &TextTensor,
+    findings: &mut Findings,
+) -> bool {
+    let Some(stack) = &tensor.stack else { return false };
+    let full_name = pairing.layout.full_name(&stack.name);
+    let Some(found) = result.tensor(&full_name) else { return false };
+    if stack.first_row > 0 {
+        return true;
+    }
+    if found.info.dtype != Dtype::BF16 || found.info.shape != stack.shape {
+        let (dtype, shape) = (found.info.dtype, &found.info.shape);
+        let detail =
+            format!("the result holds {dtype} {shape:?}, the source BF16 {:?}", stack.shape);
+        let path = &found.shard.path;
+        findings.faults.push(Fault::of_tensor(FaultClass::Header, path, &full_name, detail));
+        return true;
+    }
+    findings.ledger.claim_tensor(Side::Result, result, &full_name, Class::TensorCopied);
+    let other = source_name.into();
+    let result = full_name;
+    pairing.copies.push(EqualPair { result, other, other_begin: 0, is_kept: false });
+    true
 }

@@ -49,7 +49,10 @@ impl Parts<'_> {
         let mut faults = Vec::new();
         let file = self.file(checkpoint);
         let mut fail = |class, suffix: &str, detail: String| {
-            faults.push(Fault::of_tensor(class, &file, &format!("{module}.{suffix}"), detail));
+            // In shards the three may lie apart.
+            let name = format!("{module}.{suffix}");
+            let own = checkpoint.tensor(&name).map(|found| &found.shard.path);
+            faults.push(Fault::of_tensor(class, own.unwrap_or(&file), &name, detail));
         };
         if !columns.is_multiple_of(GROUP) {
             let detail = format!("{columns} columns are no multiple of the group size {GROUP}");

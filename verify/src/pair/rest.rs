@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::TextConfig;
-use w4pack_format::names::{TextTensor, is_tower, is_unused_shared_kv, text_tensors};
+use w4pack_format::names::{
+    TextTensor, dense_tensors, is_tower, is_unused_shared_kv, text_tensors,
+};
 
 use super::{EqualPair, Pairing, layout_of};
 use crate::findings::Findings;
@@ -40,7 +42,12 @@ pub fn pair_head(
             findings.faults.push(Fault::of_tensor(FaultClass::Tie, &head.shard.path, name, detail));
             continue;
         }
-        pairing.head.push(EqualPair { result: name.into(), other: twin });
+        pairing.head.push(EqualPair {
+            result: name.into(),
+            other: twin,
+            other_begin: 0,
+            is_kept: false,
+        });
     }
     // A source with a head of its own is Google's only if that is the table once more.
     let head = "lm_head.weight";
@@ -89,8 +96,10 @@ pub fn pair_others(
     pairing.towers = result.names().any(is_tower);
     let source_prefix = layout_of(source).prefix();
     let demanded = text_tensors(config);
-    let in_source: BTreeSet<String> =
-        demanded.iter().map(|tensor| format!("{source_prefix}{}", tensor.name)).collect();
+    let in_source: BTreeSet<String> = dense_tensors(config)
+        .iter()
+        .map(|tensor| format!("{source_prefix}{}", tensor.name))
+        .collect();
     for name in source.names().filter(|name| !in_source.contains(*name)) {
         let Some(found) = source.tensor(name) else { continue };
         let text_name = name.strip_prefix(source_prefix).unwrap_or(name);
@@ -140,7 +149,12 @@ fn pair_tower(
     }
     findings.ledger.claim_tensor(Side::Source, source, name, Class::TensorCopied);
     findings.ledger.claim_tensor(Side::Result, result, name, Class::TensorCopied);
-    pairing.copies.push(EqualPair { result: name.into(), other: name.into() });
+    pairing.copies.push(EqualPair {
+        result: name.into(),
+        other: name.into(),
+        other_begin: 0,
+        is_kept: false,
+    });
 }
 
 /// Names that the source's model allows in the result, whatever is wrong with them otherwise.
@@ -152,6 +166,7 @@ fn known_result_names(
     let mut known = BTreeSet::new();
     for tensor in demanded {
         known.insert(pairing.layout.full_name(&tensor.name));
+        known.insert(pairing.layout.full_name(tensor.dense_name()));
         if tensor.is_matrix() {
             let module = pairing.layout.full_name(tensor.module());
             for suffix in ["weight_packed", "weight_scale", "weight_shape"] {

@@ -4,15 +4,17 @@ use w4pack_format::Result;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::group::{self, GROUP, PACKED_BYTES};
 
-use crate::arithmetic::bf16;
-use crate::arithmetic::judge::{Judgement, SourceGroup, StepFinding, judge};
+use crate::arithmetic::confirm::Settled;
+use crate::arithmetic::judge::{Judgement, SourceGroup, StepFinding, judge_after};
+use crate::arithmetic::leaves::{Leaf, ValueBytes, WordBytes};
+use crate::arithmetic::look::Look;
 use crate::arithmetic::step_rule;
 use crate::pair::PackedPair;
 use crate::report::{Counts, Groups};
 use crate::sidecar::Evidence;
 
 /// What is found in a block of groups.
-pub struct Block {
+pub struct JudgedBlock {
     /// Number of its first group in the module.
     pub first: u64,
     /// Values.
@@ -24,10 +26,10 @@ pub struct Block {
     pub rules: step_rule::Votes,
     /// The groups with a fault.
     pub faulty: Vec<FaultyGroup>,
-    /// What the sidecar must say about each group.
+    /// What the sidecar must say about each group, if there is a sidecar.
     pub evidence: Vec<Evidence>,
-    /// Bytes of both sides that were read.
-    pub bytes_read: u64,
+    /// Bytes of the result that were read.
+    pub result_bytes: u64,
 }
 
 /// A group that is not as it must be.
@@ -42,57 +44,95 @@ pub struct FaultyGroup {
     pub judgement: Judgement,
 }
 
-impl Block {
-    /// Reads and judges `count` groups from number `first` on.
-    pub fn judge(
-        pair: &PackedPair,
-        result: &Checkpoint,
-        source: &Checkpoint,
-        first: u64,
-        count: u64,
-    ) -> Result<Block> {
-        let read = |checkpoint: &Checkpoint, name: &str, group_bytes: usize| {
-            let mut buffer = vec![0; count as usize * group_bytes];
-            checkpoint.read_range(name, first * group_bytes as u64, &mut buffer)?;
-            Ok::<_, w4pack_format::FormatError>(buffer)
-        };
-        let scale_bytes = pair.scale_dtype.bytes();
-        let values = read(source, &pair.source, 2 * GROUP)?;
-        let words = read(result, &format!("{}.weight_packed", pair.module), PACKED_BYTES)?;
-        let scales = read(result, &format!("{}.weight_scale", pair.module), scale_bytes)?;
+/// Groups that are looked at in one call.
+const BATCH: usize = 64;
 
-        let mut block = Block {
+/// Judges blocks, one after the other, with buffers of its own.
+pub struct Judge<'a> {
+    result: &'a Checkpoint,
+    /// Whether a sidecar is to be held against the groups.
+    with_evidence: bool,
+    leaf: Leaf,
+    words: Vec<u8>,
+    scales: Vec<u8>,
+}
+
+impl<'a> Judge<'a> {
+    /// For blocks of this result.
+    pub fn new(result: &'a Checkpoint, with_evidence: bool) -> Judge<'a> {
+        let (words, scales) = (Vec::new(), Vec::new());
+        Judge { result, with_evidence, leaf: Leaf::best(), words, scales }
+    }
+
+    /// Judges the groups of the source bytes `values`, which begin at byte `offset` of the
+    /// module's own.
+    pub fn block(&mut self, pair: &PackedPair, offset: u64, values: &[u8]) -> Result<JudgedBlock> {
+        let first = offset / (2 * GROUP) as u64;
+        let count = values.len() / (2 * GROUP);
+        let scale_bytes = pair.scale_dtype.bytes();
+        let read = |suffix: &str, group_bytes: usize, buffer: &mut Vec<u8>| {
+            buffer.resize(count * group_bytes, 0);
+            let name = format!("{}.{suffix}", pair.module);
+            self.result.read_range(&name, first * group_bytes as u64, buffer)
+        };
+        read("weight_packed", PACKED_BYTES, &mut self.words)?;
+        read("weight_scale", scale_bytes, &mut self.scales)?;
+
+        let mut block = JudgedBlock {
             first,
             counts: Counts::default(),
             groups: Groups::default(),
             rules: step_rule::Votes::default(),
             faulty: Vec::new(),
-            evidence: Vec::with_capacity(count as usize),
-            bytes_read: (values.len() + words.len() + scales.len()) as u64,
+            evidence: Vec::with_capacity(if self.with_evidence { count } else { 0 }),
+            result_bytes: (self.words.len() + self.scales.len()) as u64,
         };
-        let groups = values.as_chunks::<{ 2 * GROUP }>().0.iter();
-        let groups = groups.zip(words.as_chunks::<PACKED_BYTES>().0);
-        for (number, ((values, words), scale)) in
-            groups.zip(scales.chunks_exact(scale_bytes)).enumerate()
-        {
-            let values: [u16; GROUP] =
-                std::array::from_fn(|i| u16::from_le_bytes([values[2 * i], values[2 * i + 1]]));
-            let codes = group::unpack(&group::words_from_bytes(words));
-            let step = pair.scale_dtype.read(scale);
-            block.take(pair, first + number as u64, &values, codes, step);
+        let values = values.as_chunks::<{ 2 * GROUP }>().0;
+        let words = self.words.as_chunks::<PACKED_BYTES>().0;
+        let mut looks = [Look::default(); BATCH];
+        let mut number = 0;
+        for (values, words) in values.chunks(BATCH).zip(words.chunks(BATCH)) {
+            self.leaf.look(values, words, &mut looks);
+            for ((values, words), look) in values.iter().zip(words).zip(&looks) {
+                let step = pair.scale_dtype.read(&self.scales[number * scale_bytes..]);
+                if let Some(Settled { many_peaks, sign_free }) =
+                    look.settled(step, pair.scale_dtype)
+                {
+                    block.groups.steps_inside += 1;
+                    block.groups.many_peaks += u64::from(many_peaks);
+                    block.groups.sign_free += u64::from(sign_free);
+                    if self.with_evidence {
+                        block.evidence.push(evidence(look, step, None, true));
+                    }
+                } else {
+                    let group = first + number as u64;
+                    block.take(pair, group, look, values, words, step, self.with_evidence);
+                }
+                number += 1;
+            }
         }
+        block.settle_the_rest(count as u64);
         Ok(block)
     }
+}
 
+impl JudgedBlock {
+    /// Takes a group that is not settled by a look.
+    #[allow(clippy::too_many_arguments)]
     fn take(
         &mut self,
         pair: &PackedPair,
         number: u64,
-        values: &[u16; GROUP],
-        codes: [i8; GROUP],
+        look: &Look,
+        values: &ValueBytes,
+        words: &WordBytes,
         step: f32,
+        with_evidence: bool,
     ) {
-        let judgement = judge(values, &codes, step, pair.scale_dtype);
+        let values: [u16; GROUP] =
+            std::array::from_fn(|i| u16::from_le_bytes([values[2 * i], values[2 * i + 1]]));
+        let codes = group::unpack(&group::words_from_bytes(words));
+        let judgement = judge_after(look, &values, &codes, step, pair.scale_dtype);
         self.counts.add(&Counts {
             elements: GROUP as u64,
             elements_differing: judgement.elements_differing.count_ones().into(),
@@ -121,31 +161,36 @@ impl Block {
             steps_inside: inside.into(),
         });
         if let StepFinding::NotCanonical { .. } = judgement.step {
-            self.rules.take(values, step, pair.scale_dtype);
+            self.rules.take(&values, step, pair.scale_dtype);
         }
-        self.evidence.push(evidence(values, &judgement, step));
+        if with_evidence {
+            let (finer, decided) = match judgement.step {
+                StepFinding::Canonical { finer } => (finer, true),
+                // The step has a fault of its own; what its sidecar entry would be is moot.
+                _ => (None, false),
+            };
+            self.evidence.push(evidence(look, step, finer, decided));
+        }
         let good_step = matches!(judgement.step, StepFinding::Canonical { .. });
         if judgement.codes_disagreeing != 0 || !good_step {
             self.faulty.push(FaultyGroup { number, codes, step, judgement });
         }
     }
+
+    /// Counts the groups, of `count`, that [`JudgedBlock::take`] did not: they are as they must be.
+    fn settle_the_rest(&mut self, count: u64) {
+        let settled = count - self.groups.all;
+        self.groups.all = count;
+        self.groups.steps_canonical += settled;
+        self.counts.elements = count * GROUP as u64;
+    }
 }
 
 /// What the sidecar must say about a group, from the source's values and the canonical step.
-fn evidence(values: &[u16; GROUP], judgement: &Judgement, step: f32) -> Evidence {
-    let (mut zeros, mut negative) = (0u32, 0u32);
-    for (place, &bits) in values.iter().enumerate() {
-        zeros |= u32::from(bf16::is_zero(bits)) << place;
-        negative |= u32::from(bf16::is_negative(bits)) << place;
-    }
-    let (finer, decided) = match judgement.step {
-        StepFinding::Canonical { finer } => (finer, true),
-        // The step has a fault of its own; what its sidecar entry would be is moot.
-        _ => (None, false),
-    };
+fn evidence(look: &Look, step: f32, finer: Option<f32>, decided: bool) -> Evidence {
     Evidence {
-        zeros,
-        negative_zeros: zeros & negative,
+        zeros: look.zeros,
+        negative_zeros: look.zeros & look.signs,
         step_is_negative: step < 0.0,
         finer,
         decided,

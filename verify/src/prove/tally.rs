@@ -1,8 +1,9 @@
 //! A module's blocks summed up, in order, with the faults spelled out.
 
+use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::group::GROUP;
 
-use super::block::{Block, FaultyGroup};
+use super::block::{FaultyGroup, JudgedBlock};
 use crate::arithmetic::judge::{SourceGroup, StepFinding};
 use crate::arithmetic::step_rule::Votes;
 use crate::pair::PackedPair;
@@ -21,8 +22,10 @@ pub struct Tally {
     /// Which rules explain the steps that are not canonical.
     pub rules: Votes,
     module: String,
-    file: String,
+    words_file: String,
+    scales_file: String,
     source_name: String,
+    source_first_row: u64,
     source_file: String,
     scale_dtype: &'static str,
     groups_in_row: u64,
@@ -59,15 +62,23 @@ impl Listed {
 }
 
 impl Tally {
-    /// Nothing known yet. `file` and `source_file` hold the module on either side.
-    pub(super) fn new(pair: &PackedPair, file: String, source_file: String) -> Tally {
+    /// Nothing known yet.
+    pub fn new(pair: &PackedPair, source: &Checkpoint, result: &Checkpoint) -> Tally {
+        let file = |checkpoint: &Checkpoint, name: &str| {
+            checkpoint.tensor(name).map_or_else(String::new, |found| found.shard.path.clone())
+        };
+        let source_file = file(source, &pair.source);
+        let words_file = file(result, &format!("{}.weight_packed", pair.module));
+        let scales_file = file(result, &format!("{}.weight_scale", pair.module));
         Tally {
             counts: Counts::default(),
             groups: Groups::default(),
             rules: Votes::default(),
             module: pair.module.clone(),
-            file,
+            words_file,
+            scales_file,
             source_name: pair.source.clone(),
+            source_first_row: pair.source_first_row,
             source_file,
             scale_dtype: pair.scale_dtype.name(),
             groups_in_row: (pair.shape[1] / GROUP) as u64,
@@ -79,7 +90,7 @@ impl Tally {
     }
 
     /// Takes the next block, and holds the sidecar against it.
-    pub(super) fn take(&mut self, block: Block, sidecar: Option<&mut ModuleSidecar>) {
+    pub fn take(&mut self, block: JudgedBlock, sidecar: Option<&mut ModuleSidecar>) {
         self.counts.add(&block.counts);
         self.groups.add(&block.groups);
         self.rules.add(&block.rules);
@@ -101,7 +112,7 @@ impl Tally {
     }
 
     /// Nothing may be left in the sidecar's lists after the last group.
-    pub(super) fn finish_sidecar(&mut self, sidecar: ModuleSidecar) {
+    pub fn finish_sidecar(&mut self, sidecar: ModuleSidecar) {
         if let Some(detail) = sidecar.leftover() {
             let file = w4pack_format::exact::EXACT_FILE;
             let module = &self.module;
@@ -121,12 +132,13 @@ impl Tally {
         };
         if let Some(detail) = of_source {
             let (file, name) = (&self.source_file, &self.source_name);
+            let row = self.source_first_row + row;
             self.off_grid
                 .push(|| Fault::of_tensor(FaultClass::OffGrid, file, name, detail).at(row, place));
             return;
         }
         if judgement.codes_disagreeing != 0 {
-            let (file, module) = (&self.file, &self.module);
+            let (file, module) = (&self.words_file, &self.module);
             self.codes.push(|| {
                 let element = judgement.codes_disagreeing.trailing_zeros() as usize;
                 let detail = format!(
@@ -156,7 +168,7 @@ impl Tally {
                 "the {dtype} step {step:e} is more than 2^-8 off; this tensor's scales must be f32"
             ),
         };
-        let (file, name) = (&self.file, format!("{}.weight_scale", self.module));
+        let (file, name) = (&self.scales_file, format!("{}.weight_scale", self.module));
         self.scales
             .push(|| Fault::of_tensor(FaultClass::Scale, file, &name, detail).at(row, place));
     }

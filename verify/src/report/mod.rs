@@ -5,6 +5,8 @@ mod text;
 
 pub use fault::{Fault, FaultClass, class_of};
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 /// Bytes by class, of one side.
@@ -49,9 +51,28 @@ pub struct Report {
     pub accounted: Accounted,
     /// Variants that were accepted and absences that are no fault.
     pub notes: Vec<String>,
+    /// SHA-256 of the files that were hashed.
+    #[serde(skip)]
+    pub hashes: FileHashes,
+    /// Whether the result's files are those of a statement.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub matches_statement: bool,
     /// Whether [`Verdict::CodesProved`] is good enough when every value is within 1/16 step.
     #[serde(skip)]
     pub allow_step_rounding: bool,
+}
+
+/// SHA-256 of files, by path, and where the source comes from.
+#[derive(Debug, Clone, Default)]
+pub struct FileHashes {
+    /// The result's files.
+    pub result: BTreeMap<String, String>,
+    /// The source's weight files.
+    pub source: BTreeMap<String, String>,
+    /// The source's name.
+    pub source_name: String,
+    /// The source's commit, where there is one.
+    pub source_revision: Option<String>,
 }
 
 /// Comparison of stored codes and steps with source values.

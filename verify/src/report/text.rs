@@ -84,6 +84,9 @@ fn verdict(out: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
             report.step_rule,
             thousands(report.whole.elements_differing)
         ),
+        Verdict::SelfConsistent if report.matches_statement => {
+            write!(out, "matches the statement, not proved: no source was given")
+        }
         Verdict::SelfConsistent => write!(out, "self-consistent, not proved: no source was given"),
         Verdict::Unreadable => write!(out, "unreadable: nothing was proved"),
     }

@@ -53,6 +53,36 @@ impl Gaps {
     }
 }
 
+/// All numbers of a gap list.
+pub fn group_numbers(bytes: Vec<u8>) -> Result<Vec<u64>, String> {
+    let mut gaps = Gaps::new(Some(bytes))?;
+    let mut numbers = Vec::with_capacity(gaps.len());
+    while let Some(number) = gaps.next() {
+        gaps.take(number);
+        numbers.push(number);
+    }
+    Ok(numbers)
+}
+
+/// Entries for some groups, looked up by the group's number.
+pub struct Listed<T> {
+    numbers: Vec<u64>,
+    entries: Vec<T>,
+}
+
+impl<T> Listed<T> {
+    /// As many numbers, ascending, as entries.
+    pub fn of(numbers: Vec<u64>, entries: Vec<T>) -> Option<Listed<T>> {
+        (numbers.len() == entries.len()).then_some(Listed { numbers, entries })
+    }
+
+    /// The entry of a group.
+    pub fn get(&self, number: u64) -> Option<&T> {
+        let place = self.numbers.binary_search(&number).ok()?;
+        self.entries.get(place)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Gaps;

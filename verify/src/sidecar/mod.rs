@@ -6,6 +6,7 @@
 mod gaps;
 mod module;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use w4pack_format::Result;
@@ -15,12 +16,15 @@ use w4pack_format::header::Header;
 use w4pack_format::source::Source;
 
 use crate::report::{Fault, FaultClass, class_of};
+pub use gaps::{Listed, group_numbers};
 pub use module::{Evidence, ModuleSidecar};
 
 /// The sidecar file, its header read and checked.
 pub struct Sidecar {
     source: Arc<dyn Source>,
     header: Header,
+    /// Positions in the header, by name: models with experts have tens of thousands of entries.
+    positions: HashMap<String, usize>,
 }
 
 impl Sidecar {
@@ -31,7 +35,11 @@ impl Sidecar {
             source.read_at(EXACT_FILE, offset, buffer)
         });
         Some(match header {
-            Ok(header) => Ok(Sidecar { source: source.clone(), header }),
+            Ok(header) => {
+                let names = header.tensors.iter().map(|tensor| tensor.name.clone());
+                let positions = names.enumerate().map(|(position, name)| (name, position));
+                Ok(Sidecar { source: source.clone(), positions: positions.collect(), header })
+            }
             Err(error) => {
                 let class = match class_of(&error) {
                     FaultClass::SourceChanged => FaultClass::SourceChanged,
@@ -49,10 +57,11 @@ impl Sidecar {
 
     /// Tensors that belong to no module of `modules`, or are none of the schema's.
     pub fn strangers(&self, modules: &[&str]) -> Vec<Fault> {
+        let modules: HashSet<&str> = modules.iter().copied().collect();
         let names = self.header.tensors.iter().map(|tensor| tensor.name.as_str());
         names
             .filter(|name| {
-                !Part::of_tensor(name).is_some_and(|(module, _)| modules.contains(&module))
+                !Part::of_tensor(name).is_some_and(|(module, _)| modules.contains(module))
             })
             .map(|name| {
                 let detail = "no packed tensor of the result has this entry";
@@ -66,9 +75,8 @@ impl Sidecar {
     pub fn module(&self, module: &str) -> Result<ModuleSidecar, Fault> {
         let read = |part: Part, dtype: Dtype| -> Result<Option<Vec<u8>>, Fault> {
             let name = part.tensor_name(module);
-            let Some(info) = self.header.tensors.iter().find(|tensor| tensor.name == name) else {
-                return Ok(None);
-            };
+            let Some(&position) = self.positions.get(&name) else { return Ok(None) };
+            let info = &self.header.tensors[position];
             let fail = |class, detail| Fault::of_tensor(class, EXACT_FILE, &name, detail);
             let wanted_rank = if part == Part::VerbatimValues { 2 } else { 1 };
             if info.dtype != dtype || info.shape.len() != wanted_rank || info.bytes() == 0 {

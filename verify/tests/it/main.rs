@@ -3,9 +3,14 @@
 mod canonical_steps;
 mod conformance_groups;
 mod damage;
+mod doctor;
 mod good_packs;
+mod inspected;
+mod looks;
 mod oracle;
 mod other_makers;
+mod rebuilt;
 mod recovery;
+mod self_tested;
 mod support;
 mod unreadable;

@@ -603,7 +603,13 @@ fn check_shape(
                 layer.head_dim
             ));
         }
+        if weights.layers[number].experts.is_some() {
+            return refuse(format!("layer {number} has experts, there are no kernels for them"));
+        }
         let own = weights.layers[number].keys_and_values.as_ref();
+        if own.is_some_and(|own| own.v_proj.is_none()) {
+            return refuse(format!("layer {number} takes its values from its keys' projection"));
+        }
         let largest = own.map_or(0.0, |own| own.k_norm.iter().fold(0.0f32, |m, w| m.max(w.abs())));
         let bound = largest * (layer.head_dim as f32).sqrt();
         if kv != KvType::Bf16 && bound >= 65504.0 {

@@ -633,7 +633,9 @@ fn config_width(text: &TextConfig) -> usize {
 fn qkv(weights: &LayerWeights<Placed>) -> Vec<Matrix> {
     let mut parts = vec![weights.q_proj.matrix];
     if let Some(own) = &weights.keys_and_values {
-        parts.extend([own.k_proj.matrix, own.v_proj.matrix]);
+        // Where the values are the keys' projection, loading has refused.
+        parts.push(own.k_proj.matrix);
+        parts.extend(own.v_proj.as_ref().map(|v_proj| v_proj.matrix));
     }
     parts
 }

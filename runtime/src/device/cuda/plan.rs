@@ -351,7 +351,7 @@ pub(super) fn lay_out(
 /// The kernels' word for how a matrix is stored.
 pub(super) fn kind_of(storage: Storage) -> Kind {
     match storage {
-        Storage::Plain => Kind::PlainBf16,
+        Storage::Plain | Storage::Stacked { .. } => Kind::PlainBf16,
         Storage::Packed(ScaleDtype::F16) => Kind::PackedF16,
         Storage::Packed(ScaleDtype::BF16) => Kind::PackedBf16,
         Storage::Packed(ScaleDtype::F32) => Kind::PackedF32,
@@ -361,7 +361,7 @@ pub(super) fn kind_of(storage: Storage) -> Kind {
 /// Bytes of a row's words (or values) and of its steps.
 pub(super) fn row_bytes(stored: &Stored) -> [usize; 2] {
     match stored.storage {
-        Storage::Plain => [2 * stored.columns, 0],
+        Storage::Plain | Storage::Stacked { .. } => [2 * stored.columns, 0],
         Storage::Packed(dtype) => [stored.columns / 2, stored.columns / 32 * dtype.bytes()],
     }
 }

@@ -72,7 +72,7 @@ fn packed_weights(text: &TextConfig) -> Weights<Stored> {
             keys_and_values: layer.kv_source.is_none().then(|| KeysAndValues {
                 k_proj: matrix("k", k, hidden),
                 k_norm: vec![1.0; layer.head_dim],
-                v_proj: matrix("v", k, hidden),
+                v_proj: Some(matrix("v", k, hidden)),
             }),
             o_proj: matrix("o", hidden, q),
             post_attention_norm: norm(),
@@ -80,6 +80,7 @@ fn packed_weights(text: &TextConfig) -> Weights<Stored> {
             gate_proj: matrix("gate", layer.intermediate_size, hidden),
             up_proj: matrix("up", layer.intermediate_size, hidden),
             down_proj: matrix("down", hidden, layer.intermediate_size),
+            experts: None,
             post_mlp_norm: norm(),
             per_layer_block: (width > 0).then(|| PerLayerBlock {
                 input_gate: matrix("per_layer_gate", width, hidden),

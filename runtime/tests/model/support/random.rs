@@ -51,7 +51,7 @@ pub fn packed_as(config: serde_json::Value, seed: u64) -> Draft {
     for (number, tensor) in text_tensors(&config.text).into_iter().enumerate() {
         let name = config.layout.full_name(&tensor.name);
         let elements: usize = tensor.shape.iter().product();
-        if tensor.role == Role::Vector {
+        if matches!(tensor.role, Role::Vector | Role::Router) {
             let values: Vec<f32> = (0..elements).map(|_| 0.5 + uniform(&mut random)).collect();
             draft.add_bf16(&name, &tensor.shape, &values);
             continue;

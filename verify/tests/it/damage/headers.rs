@@ -147,3 +147,28 @@ fn the_index_fits_the_files() {
     assert_eq!((report.verdict, report.exit_code()), (Verdict::Unreadable, 2));
     assert_eq!(report.faults[0].class, FaultClass::Index);
 }
+
+/// Headers alone say that this is another model: it is refused before any weight is read.
+#[test]
+fn another_models_pack_is_refused_by_its_headers() {
+    struct Stages(std::sync::Mutex<Vec<String>>);
+    impl w4pack_verify::Progress for Stages {
+        fn begin(&self, stage: &str, _bytes: u64) {
+            self.0.lock().unwrap().push(stage.into());
+        }
+        fn advance(&self, _bytes: u64) {}
+    }
+    let (mut pack, source) = super::good();
+    for tensor in pack
+        .tensors
+        .values_mut()
+        .filter(|tensor| tensor.shape.len() == 2 && tensor.shape[1] % 2 == 0)
+    {
+        tensor.shape = vec![tensor.shape[0] * 2, tensor.shape[1] / 2];
+    }
+    let stages = Stages(Default::default());
+    let report = w4pack_verify::verify(pack.source(), Some(source), &Default::default(), &stages);
+    assert_eq!((report.exit_code(), report.unaccounted), (1, report.bytes), "{report}");
+    assert!(report.notes.iter().any(|note| note.contains("another model")), "{report}");
+    assert!(stages.0.lock().unwrap().is_empty());
+}

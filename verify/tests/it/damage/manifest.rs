@@ -30,19 +30,26 @@ fn a_manifest_that_lies_about_either_side() {
     let (pack, source) = good();
     let manifest = String::from_utf8(pack.files[MANIFEST_FILE].clone()).unwrap();
     let parsed: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    let tensors = parsed["source"]["tensors"].as_array().unwrap();
+    let copied = tensors.iter().position(|tensor| tensor["fate"] == "copied").unwrap();
+    let sha256_of_copied = format!("/source/tensors/{copied}/sha256");
     let lies = [
+        (&*sha256_of_copied, json!("0".repeat(64))),
+        (&*sha256_of_copied, json!(null)),
         ("/source/files/0/sha256", json!("0".repeat(64))),
         ("/source/files/1/bytes", json!(1)),
         ("/source/files/2/path", json!("elsewhere.json")),
         ("/source/headers/0/text", json!("{}")),
+        ("/source/texts/0/text", json!("{}")),
+        ("/source/texts/0/path", json!("elsewhere.json")),
         ("/source/headers/0/path", json!("elsewhere.safetensors")),
-        ("/source/tensors/3/sha256", json!("0".repeat(64))),
+        ("/source/tensors/3/blake3", json!("0".repeat(64))),
         ("/source/tensors/4/name", json!("elsewhere")),
         ("/source/tensors/5/fate", json!("left-out")),
         ("/source/tensors/6/bytes", json!(1)),
         ("/files/0/sha256", json!("0".repeat(64))),
         ("/files/1/path", json!("elsewhere.json")),
-        ("/schema", json!("w4pack-manifest/2")),
+        ("/schema", json!("w4pack-manifest/1")),
         ("/w4pack_version", json!("0.1.0x")),
         ("/w4pack_version", json!("")),
         ("/created", json!("2026-01-01T00:00:00z")),
@@ -82,7 +89,7 @@ fn with_edited_manifest(edit: impl Fn(&mut Value)) -> Report {
 
 #[test]
 fn every_list_of_a_manifest_is_complete_and_names_nothing_twice() {
-    for list in ["/files", "/source/files", "/source/headers", "/source/tensors"] {
+    for list in ["/files", "/source/files", "/source/headers", "/source/texts", "/source/tensors"] {
         for twice in [false, true] {
             let report = with_edited_manifest(|manifest| {
                 let records = manifest.pointer_mut(list).unwrap().as_array_mut().unwrap();

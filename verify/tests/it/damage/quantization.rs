@@ -1,6 +1,6 @@
 //! `quantization_config`: w4pack's own to the letter, or a variant that every reader takes.
 
-use super::{bare, caught, good, in_file};
+use super::{bare, caught, good, in_file, in_weights};
 use crate::good_packs::report_of;
 use crate::support::checkpoint::Parts;
 use crate::support::{packer, synthetic};
@@ -148,9 +148,15 @@ fn a_missing_dequantize_is_a_fault_of_ours_and_a_note_of_others() {
 /// A kept matrix is named in `ignore`, and the manifest must admit it.
 #[test]
 fn matrices_in_bf16_need_an_entry_in_ignore() {
-    let (mut pack, source) = good();
+    let (mut pack, on_grid) = good();
     pack.files.remove(MANIFEST_FILE);
-    packer::keep(&mut pack, "model.layers.1.mlp.up_proj", &synthetic::source(7).tensors);
+    let mut parts = synthetic::source(7);
+    // The third value of row 5, far from its neighbours.
+    let tensor = "model.language_model.layers.1.mlp.up_proj.weight";
+    parts.bytes_mut(tensor)[2 * (5 * 64 + 2) + 1] = 0x70;
+    let source = parts.source();
+    let mut needless = pack.clone();
+    packer::keep(&mut pack, "model.layers.1.mlp.up_proj", &parts.tensors);
     let report = report_of(&pack, &source);
     assert!(in_file(FaultClass::Config, "config.json").is_of(&report.faults[0]), "{report}");
     pack.edit_config(|config| {
@@ -160,6 +166,17 @@ fn matrices_in_bf16_need_an_entry_in_ignore() {
     let report = report_of(&pack, &source);
     assert_eq!(report.verdict, Verdict::Proved, "{report}");
     assert!(report.notes.iter().any(|note| note.contains("vLLM")), "{report}");
+    assert!(report.notes.iter().any(|note| note.contains("is off the grid")), "{report}");
+
+    // A matrix on the grid has no business in bf16; another maker's has, and it is noted.
+    packer::keep(&mut needless, "model.layers.1.mlp.up_proj", &synthetic::source(7).tensors);
+    needless.files.insert("config.json".into(), pack.files["config.json"].clone());
+    let report = report_of(&needless, &on_grid);
+    let kept = in_weights(FaultClass::OffGrid, "model.layers.1.mlp.up_proj.weight");
+    assert!(report.faults.len() == 1 && kept.is_of(&report.faults[0]), "{report}");
+    let report = report_of(&bare(&needless), &on_grid);
+    assert_eq!(report.verdict, Verdict::Proved, "{report}");
+    assert!(report.notes.iter().any(|note| note.contains("on the grid")), "{report}");
 
     // The manifest must admit it.
     let fault = in_file(FaultClass::Manifest, MANIFEST_FILE);

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::digest::{blake3, sha256};
 use w4pack_format::manifest::{
     Fate, FileRecord, HeaderRecord, MANIFEST_FILE, Manifest, Options, SCHEMA, SourceRecord,
-    TensorRecord,
+    TensorRecord, TextRecord,
 };
 use w4pack_format::names::is_tower;
 use w4pack_format::source::Source;
-use w4pack_format::{checkpoint::Checkpoint, digest::sha256};
 
 use super::memory::{Files, MemorySource};
 use super::tensors::{Tensors, to_bytes};
@@ -81,11 +82,13 @@ pub fn manifest(parts: &Parts, source: &Arc<dyn Source>, scale_dtype: &str) -> M
             } else {
                 Fate::Copied
             };
+            let bytes = opened.read(&info.name).unwrap();
             tensors.push(TensorRecord {
                 name: info.name.clone(),
                 file: shard.path.clone(),
                 bytes: info.bytes(),
-                sha256: sha256(&opened.read(&info.name).unwrap()),
+                blake3: blake3(&bytes),
+                sha256: (fate != Fate::Packed).then(|| sha256(&bytes)),
                 fate,
             });
         }
@@ -109,6 +112,14 @@ pub fn manifest(parts: &Parts, source: &Arc<dyn Source>, scale_dtype: &str) -> M
             revision: source.revision().map(str::to_string),
             files: records(&**source),
             headers: opened.shards().iter().map(header).collect(),
+            texts: ["config.json", "model.safetensors.index.json"]
+                .into_iter()
+                .filter(|path| source.size(path).is_some())
+                .map(|path| TextRecord {
+                    path: path.into(),
+                    text: String::from_utf8(source.read_file(path).unwrap()).unwrap(),
+                })
+                .collect(),
             tensors,
         },
         files: records(&*parts.source()),

@@ -1,0 +1,107 @@
+//! From packed words back to the source, from the command line.
+
+use crate::support::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Reference models, a fixture of everything difficult, and the trained model, which has zeros of
+/// both signs.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut sources = Vec::new();
+    for set in ["tiny-a", "tiny-c"] {
+        for layout in ["google", "text"] {
+            sources.extend(conformance(&format!("conformance/{set}/{layout}")));
+        }
+    }
+    let hard = folder.join("hard");
+    let everything = ["--hard", "--all-kv", "--signed-zeros", "random", "--shards", "3"];
+    let fixture = ["fixture", "tiny", "--out", text(&hard), "--quiet"];
+    succeed(&[&fixture[..], &everything].concat());
+    sources.push(hard);
+    let trained = folder.join("trained");
+    w4pack_fixtures::trained::write(&trained).unwrap();
+    sources.push(trained);
+    sources
+}
+
+#[test]
+fn every_source_comes_back_with_its_own_hashes() {
+    let folder = tempfile::tempdir().unwrap();
+    for source in sources(folder.path()) {
+        let work = tempfile::tempdir().unwrap();
+        let (packed, back) = (work.path().join("packed"), work.path().join("back"));
+        for scale_dtype in ["f16", "bf16"] {
+            let convert = ["convert", text(&source), "--out", text(&packed), "--quiet"];
+            succeed(&[&convert[..], &["--scale-dtype", scale_dtype]].concat());
+            let restore = ["restore", text(&packed), "--out", text(&back)];
+            let towers = ["--towers-from", text(&source), "--json"];
+            let report = stdout_json(&succeed(&[&restore[..], &towers].concat()));
+            assert_eq!(report["complete"], true, "{report}");
+            for entry in fs::read_dir(&back).unwrap() {
+                let name = entry.unwrap().file_name();
+                let [one, other] = [&source, &back].map(|root| fs::read(root.join(&name)).unwrap());
+                assert!(one == other, "{}: {name:?}", source.display());
+            }
+            let identical = report["identical_files"].as_array().unwrap();
+            assert_eq!(identical.len(), fs::read_dir(&back).unwrap().count());
+            fs::remove_dir_all(&back).unwrap();
+        }
+    }
+}
+
+/// With the towers kept nothing else is needed, and the layout makes no difference.
+#[test]
+fn packed_with_its_towers_it_restores_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let source = path("source");
+    let everything = ["--hard", "--all-kv", "--signed-zeros", "by-step", "--shards", "2"];
+    succeed(&[&["fixture", "tiny", "--out", text(&source), "--quiet"][..], &everything].concat());
+    for layout in ["emb4", "emb4-untied", "linear", "linear-ple4"] {
+        let (packed, back) = (path(&format!("packed-{layout}")), path(&format!("back-{layout}")));
+        let convert = ["convert", text(&source), "--out", text(&packed), "--layout", layout];
+        succeed(&[&convert[..], &["--towers", "keep", "--quiet"]].concat());
+        let restore = ["restore", text(&packed), "--out", text(&back), "--json"];
+        let report = stdout_json(&succeed(&restore));
+        // Keys and values that nothing reads are left out by every layout.
+        let missing = report["missing"].as_array().unwrap();
+        assert!(
+            missing.iter().all(|tensor| tensor["tensor"].as_str().unwrap().contains("self_attn"))
+        );
+        assert!(!missing.is_empty());
+        fs::remove_dir_all(&back).unwrap();
+        let towers = ["--towers-from", text(&source)];
+        assert_eq!(stdout_json(&succeed(&[&restore[..], &towers].concat()))["complete"], true);
+    }
+    let lean = path("lean");
+    succeed(&["fixture", "tiny", "--hard", "--shards", "2", "--out", text(&lean), "--quiet"]);
+    let (packed, back) = (path("packed"), path("back"));
+    succeed(&["convert", text(&lean), "--out", text(&packed), "--towers", "keep", "--quiet"]);
+    succeed(&["restore", text(&packed), "--out", text(&back), "--quiet"]);
+    for entry in fs::read_dir(&lean).unwrap() {
+        let name = entry.unwrap().file_name();
+        let [one, other] = [&lean, &back].map(|root| fs::read(root.join(&name)).unwrap());
+        assert!(one == other, "{name:?}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (source, packed, back) = (path("source"), path("packed"), path("back"));
+    succeed(&["fixture", "tiny", "--out", text(&source), "--quiet"]);
+    succeed(&["convert", text(&source), "--out", text(&packed), "--quiet"]);
+    let output = succeed(&["restore", text(&packed), "--out", text(&back)]);
+    let talk = stderr(&output);
+    assert!(talk.contains("not the whole source") && talk.contains("--towers-from"), "{talk}");
+    // The text model that came back is a checkpoint: converting it gives the same words.
+    let again = path("again");
+    succeed(&["convert", text(&back), "--out", text(&again), "--quiet"]);
+    let weights = |folder: &Path| fs::read(folder.join("model.safetensors")).unwrap();
+    assert!(weights(&packed) == weights(&again));
+    let talk = refuse(2, &["restore", text(&source), "--out", text(&path("x"))]);
+    assert!(talk.contains("cannot be restored") && talk.contains("manifest"), "{talk}");
+    let talk = refuse(2, &["restore", text(&packed), "--out", text(&back)]);
+    assert!(talk.contains("it is not empty"), "{talk}");
+}

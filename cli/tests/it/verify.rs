@@ -1,0 +1,152 @@
+//! `verify` beyond --source: the source's hashes, statements, the self-test.
+
+use crate::support::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A small source and its conversion.
+fn pair(folder: &Path, flags: &[&str]) -> (PathBuf, PathBuf) {
+    let (source, out) = (folder.join("source"), folder.join("packed"));
+    let random = ["--signed-zeros", "random", "--quiet"];
+    succeed(&[&["fixture", "tiny", "--hard", "--out", text(&source)][..], &random].concat());
+    succeed(&[&["convert", text(&source), "--out", text(&out), "--quiet"][..], flags].concat());
+    (source, out)
+}
+
+/// What the Hub's tree listing says: SHA-256 of large files, Git's own hash of small ones.
+fn listing(source: &Path) -> String {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(source).unwrap() {
+        let path = entry.unwrap().path();
+        let content = fs::read(&path).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let sha256 = w4pack_format::digest::sha256(&content);
+        entries.push(serde_json::json!({
+            "type": "file", "path": name, "size": content.len(), "oid": "0".repeat(40),
+            "lfs": {"oid": sha256, "size": content.len(), "pointerSize": 135}
+        }));
+    }
+    serde_json::Value::from(entries).to_string()
+}
+
+#[test]
+fn hashes_of_the_source_prove_a_pack_without_the_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = pair(folder.path(), &[]);
+    let file = folder.path().join("tree.json");
+    fs::write(&file, listing(&source)).unwrap();
+    let verify = ["verify", text(&out), "--hashes", text(&file)];
+    let talk = w4pack(&verify);
+    assert_eq!(talk.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&talk.stdout).contains("--towers-from"));
+    let with_towers = [&verify[..], &["--towers-from", text(&source), "--json"]].concat();
+    let report = stdout_json(&succeed(&with_towers));
+    assert_eq!((&report["verdict"], &report["unaccounted"]), (&"proved".into(), &0.into()));
+
+    let weights = source.join("model.safetensors");
+    let hash = w4pack_format::digest::sha256(&fs::read(weights).unwrap());
+    fs::write(&file, listing(&source).replace(&hash, &"0".repeat(64))).unwrap();
+    let output = w4pack(&with_towers);
+    assert_eq!(
+        (output.status.code(), &stdout_json(&output)["verdict"]),
+        (Some(1), &"disproved".into())
+    );
+}
+
+/// With the towers in the pack nothing else is needed, not even the source's config.json.
+#[test]
+fn a_pack_with_its_towers_is_proved_by_hashes_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = pair(folder.path(), &["--towers", "keep"]);
+    let file = folder.path().join("tree.json");
+    fs::write(&file, listing(&source)).unwrap();
+    succeed(&["verify", text(&out), "--hashes", text(&file), "--quiet"]);
+}
+
+#[test]
+fn a_statement_is_written_after_a_proof_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = pair(folder.path(), &[]);
+    let file = folder.path().join("statement.json");
+    let prove = ["verify", text(&out), "--source", text(&source), "--write-statement"];
+    let inside = out.join("statement.json");
+    refuse(2, &[&prove[..], &[text(&inside)]].concat());
+    succeed(&[&prove[..], &[text(&file)]].concat());
+    let work = folder.path().join("work");
+    fs::create_dir(&work).unwrap();
+    if let Some(said) = python("sign_statement.py", &[text(&file), text(&out), text(&work)]) {
+        assert_eq!(said.trim(), "signed and verified");
+    }
+
+    let check = ["verify", text(&out), "--statement", text(&file)];
+    let matches = w4pack(&check);
+    assert_eq!(matches.status.code(), Some(2));
+    let words = String::from_utf8(matches.stdout).unwrap();
+    assert!(words.contains("matches the statement, not proved"), "{words}");
+    fs::write(out.join("tokenizer.json"), "{}").unwrap();
+    assert_eq!(w4pack(&check).status.code(), Some(1));
+
+    let none = folder.path().join("none.json");
+    let output = w4pack(&[&prove[..], &[text(&none)]].concat());
+    assert_eq!((output.status.code(), none.exists()), (Some(1), false));
+}
+
+#[test]
+fn the_self_test_finds_every_damage() {
+    let output = succeed(&["verify", "--self-test", "300", "--json"]);
+    let table = stdout_json(&output);
+    let rows = table["rows"].as_array().unwrap();
+    assert!(rows.len() > 30);
+    for row in rows {
+        assert_eq!(row["trials"], row["right"], "{row}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (_, out) = pair(folder.path(), &[]);
+    let talk = refuse(2, &["verify", text(&out), "--self-test", "3"]);
+    assert!(talk.contains("--source"), "{talk}");
+}
+
+/// Our own GGUF layout holds the source's codes under canonical steps; a changed nibble is counted.
+#[test]
+fn a_gguf_file_is_held_against_the_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    succeed(&["fixture", "tiny", "--out", text(&source), "--quiet"]);
+    let out = folder.path().join("gguf");
+    let flags = ["--layout", "gguf", "--quiet"];
+    succeed(&[&["convert", text(&source), "--out", text(&out)][..], &flags].concat());
+    let verify = ["verify", text(&out), "--source", text(&source), "--json"];
+    let output = w4pack(&verify);
+    let report = stdout_json(&output);
+    assert_eq!(report["verdict"], "codes-proved", "{report}");
+    assert_eq!(
+        (&report["faults"], &report["step_rule"]),
+        (&serde_json::json!([]), &"canonical".into())
+    );
+    assert_eq!(report["whole"]["int4_codes_disagreeing"], 0);
+    succeed(&[&verify[..], &["--allow-step-rounding"]].concat());
+
+    let file = out.join("model-Q4_0.gguf");
+    let mut content = fs::read(&file).unwrap();
+    let last = content.len() - 200;
+    content[last] ^= 0x10;
+    fs::write(&file, &content).unwrap();
+    let changed = ["verify", text(&file), "--source", text(&source), "--json"];
+    let output = w4pack(&changed);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!stdout_json(&output)["faults"].as_array().unwrap().is_empty());
+    assert!(refuse(2, &["verify", text(&file)]).contains("--source"));
+}
+
+#[test]
+fn inspect_shows_the_grid_and_draws_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = pair(folder.path(), &[]);
+    let plot = folder.path().join("grid.svg");
+    let found = stdout_json(&succeed(&["inspect", text(&source), "--plot", text(&plot), "--json"]));
+    assert!(found["grid"].as_str().unwrap().contains("steps"), "{found}");
+    assert!(fs::read_to_string(&plot).unwrap().starts_with("<svg "));
+    let packed = succeed(&["inspect", text(&out)]);
+    assert!(String::from_utf8(packed.stdout).unwrap().contains("packed by: "));
+    refuse(2, &["inspect", text(&out), "--plot", "grid.jpg"]);
+}

@@ -1,0 +1,352 @@
+//! The source, rebuilt from the pack: what codes, steps and sidecar say, as a [`Source`] that is read
+//! like any other.
+//!
+//! Nothing of it is believed. The headers come from the manifest, the small files from the pack, the
+//! towers from a second folder; the listing's SHA-256 of each file says whether the bytes are the
+//! source's. So a proof against a rebuilt source with the right hashes is a proof against the source.
+
+mod listing;
+mod values;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::config::CONFIG_FILE;
+use w4pack_format::header::{Header, TensorInfo};
+use w4pack_format::manifest::{MANIFEST_FILE, Manifest};
+use w4pack_format::names::{NameLayout, is_tower};
+use w4pack_format::source::{Source, SourceFile};
+use w4pack_format::{FormatError, Result};
+
+use crate::companions;
+use crate::report::{Fault, FaultClass, Report, Verdict};
+pub use listing::{ListedFile, Listing};
+use values::PackedValues;
+
+/// A source that is computed from a pack when it is read.
+pub struct RebuiltSource {
+    label: String,
+    name: String,
+    revision: Option<String>,
+    files: Vec<SourceFile>,
+    /// Weight files, and the small files' bytes.
+    weights: BTreeMap<String, WeightFile>,
+    others: BTreeMap<String, Vec<u8>>,
+    pack: Checkpoint,
+    towers: Option<Checkpoint>,
+}
+
+/// A weight file of the source.
+struct WeightFile {
+    header: Header,
+    origins: Vec<Origin>,
+}
+
+/// Where a tensor's bytes come from.
+enum Origin {
+    /// From codes and steps.
+    Packed(Box<Mutex<PackedValues>>),
+    /// From a tensor of the pack.
+    Copied(String),
+    /// From the towers' folder.
+    Towers,
+}
+
+/// A rebuilt source and what could not be rebuilt.
+pub struct Rebuilt {
+    /// The source.
+    pub source: Arc<dyn Source>,
+    /// Listed files that neither the pack nor the towers' folder holds.
+    absent: Vec<String>,
+}
+
+impl Rebuilt {
+    /// Enters into the report of a proof against the rebuilt source what the listing says otherwise.
+    pub fn hold_against(&self, listing: &Listing, report: &mut Report) {
+        let mut faults = Vec::new();
+        for file in &listing.files {
+            let mut fail = |class, detail| faults.push(Fault::of_file(class, &file.path, detail));
+            if self.absent.contains(&file.path) {
+                if companions::is_needed(&file.path) {
+                    let detail = "the listing names this file, the result lacks it";
+                    fail(FaultClass::CompanionFile, detail.into());
+                } else {
+                    report.notes.push(format!("`{}` is listed and not at hand", file.path));
+                }
+                continue;
+            }
+            match (report.hashes.source.get(&file.path), &file.sha256) {
+                (Some(is), Some(said)) if is == said => {}
+                (Some(is), said) => {
+                    let said = said.as_deref().unwrap_or("nothing");
+                    let detail = format!(
+                        "rebuilt from the result it has SHA-256 {is}, the source's is {said}"
+                    );
+                    fail(FaultClass::TensorBytes, detail);
+                }
+                (None, _) => {
+                    let content = self.source.read_file(&file.path);
+                    if !content.is_ok_and(|content| file.fits(&content)) {
+                        let detail = "it does not have the hash that the source's has";
+                        fail(FaultClass::CompanionFile, detail.into());
+                    }
+                }
+            }
+        }
+        for path in report.hashes.source.keys() {
+            if !listing.files.iter().any(|file| file.path == *path) {
+                let detail = "the result says it comes from this file, the listing has none";
+                faults.push(Fault::of_file(FaultClass::Manifest, path, detail));
+            }
+        }
+        if !faults.is_empty() {
+            report.verdict = Verdict::Disproved;
+            report.faults.extend(faults);
+        }
+        if report.verdict != Verdict::Disproved {
+            let note = "the source was rebuilt from the result, and has the listed hashes";
+            report.notes.push(note.into());
+        }
+    }
+}
+
+impl RebuiltSource {
+    /// Opens a pack as the source that its manifest describes and `listing` names.
+    ///
+    /// Errors: no manifest or sidecar that can be read; a tensor that is nowhere; a listing without
+    /// a weight file.
+    pub fn open(
+        packed: &Arc<dyn Source>,
+        towers: Option<&Arc<dyn Source>>,
+        listing: &Listing,
+    ) -> Result<Rebuilt> {
+        let pack = Checkpoint::open(packed.clone())?;
+        let towers = towers.map(|towers| Checkpoint::open(towers.clone())).transpose()?;
+        let manifest = Manifest::parse(&packed.read_file(MANIFEST_FILE)?)?;
+        let mut weights = BTreeMap::new();
+        for record in &manifest.source.headers {
+            let file = manifest.source.files.iter().find(|file| file.path == record.path);
+            let bytes = file.map_or(0, |file| file.bytes);
+            let header = parse_header(&record.path, bytes, &record.text)?;
+            let origins = header.tensors.iter().map(|info| {
+                origin(info, &pack, towers.as_ref()).ok_or_else(|| FormatError::Tensor {
+                    file: record.path.clone(),
+                    tensor: info.name.clone(),
+                    problem: missing_words(&info.name, towers.is_some()),
+                })
+            });
+            let origins = origins.collect::<Result<Vec<_>>>()?;
+            weights.insert(record.path.clone(), WeightFile { header, origins });
+        }
+        let mut others = BTreeMap::new();
+        let mut absent = Vec::new();
+        let mut has_config = false;
+        for file in listing.files.iter().filter(|file| !weights.contains_key(&file.path)) {
+            match small_file(file, packed, towers.as_ref()) {
+                Some(content) => {
+                    has_config |= file.path == CONFIG_FILE;
+                    others.insert(file.path.clone(), content);
+                }
+                None if packed.size(&file.path).is_some() && file.path != CONFIG_FILE => {
+                    // The pack's own, whatever its hash: the comparison will tell.
+                    others.insert(file.path.clone(), packed.read_file(&file.path)?);
+                }
+                None => absent.push(file.path.clone()),
+            }
+        }
+        if !has_config {
+            return Err(FormatError::Field {
+                file: CONFIG_FILE.into(),
+                field: "(file)".into(),
+                problem: "the source's is nowhere: --towers-from names a folder that has it".into(),
+            });
+        }
+        let sizes = weights.iter().map(|(path, file)| (path.clone(), file.header.file_bytes()));
+        let small = others.iter().map(|(path, content)| (path.clone(), content.len() as u64));
+        let mut files: Vec<SourceFile> =
+            sizes.chain(small).map(|(path, bytes)| SourceFile { path, bytes }).collect();
+        files.sort();
+        let source = RebuiltSource {
+            label: format!("{} (rebuilt)", packed.label()),
+            name: manifest.source.name,
+            revision: manifest.source.revision,
+            files,
+            weights,
+            others,
+            pack,
+            towers,
+        };
+        Ok(Rebuilt { source: Arc::new(source), absent })
+    }
+}
+
+fn missing_words(name: &str, has_towers: bool) -> String {
+    let place = if has_towers { "neither the pack nor --towers-from" } else { "the pack does not" };
+    let hint = if is_tower(name) && !has_towers { "; --towers-from names who has it" } else { "" };
+    format!("{place} hold what the source has here{hint}")
+}
+
+/// A header as the manifest has it, of a file of so many bytes.
+fn parse_header(path: &str, bytes: u64, text: &str) -> Result<Header> {
+    let length = (text.len() as u64).to_le_bytes();
+    let prefix: Vec<u8> = length.into_iter().chain(text.bytes()).collect();
+    Header::parse(path, bytes, &mut |offset, buffer| {
+        let begin = offset as usize;
+        let piece = prefix.get(begin..begin + buffer.len());
+        let wanted = buffer.len() as u64;
+        let shrunk = || FormatError::Shrunk { file: path.into(), offset, wanted };
+        buffer.copy_from_slice(piece.ok_or_else(shrunk)?);
+        Ok(())
+    })
+}
+
+/// Where a source tensor's bytes are.
+fn origin(info: &TensorInfo, pack: &Checkpoint, towers: Option<&Checkpoint>) -> Option<Origin> {
+    let layouts = [NameLayout::Multimodal, NameLayout::MultimodalGemma3, NameLayout::TextOnly];
+    let names = layouts.map(NameLayout::prefix);
+    let text_name = names.iter().find_map(|prefix| info.name.strip_prefix(prefix));
+    let in_pack = names.iter().filter_map(|prefix| Some(format!("{prefix}{}", text_name?)));
+    for name in std::iter::once(info.name.clone()).chain(in_pack) {
+        let module = name.strip_suffix(".weight").unwrap_or(&name);
+        if pack.tensor(&format!("{module}.weight_packed")).is_some() {
+            return Some(Origin::Packed(Box::new(Mutex::new(PackedValues::of(module.into())))));
+        }
+        let same = |found: w4pack_format::checkpoint::Located<'_>| {
+            (found.info.dtype, &found.info.shape) == (info.dtype, &info.shape)
+        };
+        if pack.tensor(&name).is_some_and(same) {
+            return Some(Origin::Copied(name));
+        }
+    }
+    let there = towers?.tensor(&info.name)?;
+    (there.info.bytes() == info.bytes()).then_some(Origin::Towers)
+}
+
+/// A small file of the source from either place, if its hash is the listed one. Of a configuration
+/// that keeps the towers' names, what was added is taken out again.
+fn small_file(
+    file: &ListedFile,
+    packed: &Arc<dyn Source>,
+    towers: Option<&Checkpoint>,
+) -> Option<Vec<u8>> {
+    let from_towers = towers.and_then(|towers| towers.source().read_file(&file.path).ok());
+    let from_pack = packed.read_file(&file.path).ok();
+    let candidates = from_towers.into_iter().chain(from_pack.clone());
+    let found = candidates.into_iter().find(|content| file.fits(content));
+    if found.is_some() || file.path != CONFIG_FILE {
+        return found;
+    }
+    unscheme_candidates(&from_pack?).into_iter().find(|content| file.fits(content))
+}
+
+/// What a configuration could have been before the scheme and the tie flags were written.
+fn unscheme_candidates(content: &[u8]) -> Vec<Vec<u8>> {
+    const TIE: &str = "tie_word_embeddings";
+    let mut candidates = Vec::new();
+    let Ok(Value::Object(mut config)) = serde_json::from_slice::<Value>(content) else {
+        return candidates;
+    };
+    config.shift_remove("quantization_config");
+    for (without_top, without_nested) in
+        [(false, false), (true, false), (false, true), (true, true)]
+    {
+        let mut config = config.clone();
+        if without_top {
+            config.shift_remove(TIE);
+        } else if config.contains_key(TIE) {
+            config[TIE] = true.into();
+        }
+        if let Some(Value::Object(text)) = config.get_mut("text_config") {
+            if without_nested {
+                text.shift_remove(TIE);
+            } else if text.contains_key(TIE) {
+                text[TIE] = true.into();
+            }
+        }
+        if let Ok(mut text) = serde_json::to_vec_pretty(&config) {
+            candidates.push(text.clone());
+            text.push(b'\n');
+            candidates.push(text);
+        }
+    }
+    candidates
+}
+
+impl Source for RebuiltSource {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn revision(&self) -> Option<&str> {
+        self.revision.as_deref()
+    }
+
+    fn files(&self) -> &[SourceFile] {
+        &self.files
+    }
+
+    fn read_at(&self, path: &str, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let end = offset.checked_add(buffer.len() as u64);
+        if end.is_none_or(|end| self.size(path).is_none_or(|bytes| end > bytes)) {
+            let (file, wanted) = (format!("{}/{path}", self.label), buffer.len() as u64);
+            return Err(FormatError::Shrunk { file, offset, wanted });
+        }
+        if let Some(content) = self.others.get(path) {
+            let begin = offset as usize;
+            buffer.copy_from_slice(&content[begin..begin + buffer.len()]);
+            return Ok(());
+        }
+        let Some(file) = self.weights.get(path) else {
+            unreachable!("a listed file is a weight file or a small one")
+        };
+        self.read_weights(file, offset, buffer)
+    }
+}
+
+impl RebuiltSource {
+    /// Reads a range that lies inside the file.
+    fn read_weights(&self, file: &WeightFile, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let prefix = file.header.prefix();
+        let data = prefix.len() as u64;
+        let end = offset + buffer.len() as u64;
+        if offset < data {
+            let begin = offset as usize;
+            let stop = end.min(data) as usize;
+            buffer[..stop - begin].copy_from_slice(&prefix[begin..stop]);
+        }
+        let tensors = &file.header.tensors;
+        let first = tensors.partition_point(|tensor| data + tensor.end <= offset);
+        for (info, origin) in tensors.iter().zip(&file.origins).skip(first) {
+            let (begin, stop) = (data + info.begin, data + info.end);
+            if begin >= end {
+                break;
+            }
+            let (from, to) = (begin.max(offset), stop.min(end));
+            if from >= to {
+                continue;
+            }
+            let piece = &mut buffer[(from - offset) as usize..(to - offset) as usize];
+            let inside = from - begin;
+            match origin {
+                Origin::Packed(values) => {
+                    let mut values = values.lock().unwrap_or_else(PoisonError::into_inner);
+                    values.read(&self.pack, inside, piece)?;
+                }
+                Origin::Copied(name) => self.pack.read_range(name, inside, piece)?,
+                Origin::Towers => {
+                    let Some(towers) = &self.towers else {
+                        return Err(self.pack.missing(&info.name));
+                    };
+                    towers.read_range(&info.name, inside, piece)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

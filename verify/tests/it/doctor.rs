@@ -1,0 +1,504 @@
+//! The doctor: each rule with a checkpoint that breaks it, and checkpoints whose fate with the real
+//! loaders is known.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+use w4pack_format::dtype::Dtype;
+use w4pack_format::gguf::names::ROPE_FREQS;
+use w4pack_format::gguf::{Array, Gguf, Kind, TensorType, Value};
+use w4pack_format::scale::ScaleDtype;
+use w4pack_format::source::{FolderSource, Source};
+use w4pack_verify::doctor::{Diagnosis, Effect, Loader, diagnose};
+
+use crate::support::checkpoint::Parts;
+use crate::support::memory::{Files, MemorySource};
+use crate::support::tensors::Tensor;
+use crate::support::{conformance, packer, synthetic};
+
+const UP: &str = "model.layers.0.mlp.up_proj";
+
+fn emb4() -> Parts {
+    let source = synthetic::source(7);
+    packer::emb4(&source.tensors, &source.files, ScaleDtype::F16)
+}
+
+fn untied() -> Parts {
+    let mut parts = emb4();
+    packer::untie(&mut parts);
+    parts
+}
+
+/// `embed_tokens` in bf16, as layout `linear-ple4` has it.
+fn bf16_table() -> Parts {
+    let mut parts = emb4();
+    packer::keep(&mut parts, "model.embed_tokens", &synthetic::source(7).tensors);
+    edit_scheme(&mut parts, |scheme| {
+        scheme["ignore"].as_array_mut().unwrap().push(json!("re:.*embed_tokens$"));
+    });
+    parts
+}
+
+/// Multimodal names and configuration, with one linear of a tower.
+fn multimodal() -> Parts {
+    let mut parts = bf16_table();
+    let scheme = config(&parts)["quantization_config"].clone();
+    let renamed = parts
+        .tensors
+        .into_iter()
+        .map(|(name, tensor)| (name.replacen("model.", "model.language_model.", 1), tensor));
+    parts.tensors = renamed.collect();
+    let tower = Tensor::of_halves(&[4, 32], &[0x3f80; 128]);
+    parts.tensors.insert("model.vision_tower.encoder.layers.0.q_proj.linear.weight".into(), tower);
+    parts.edit_config(|config| {
+        *config = synthetic::config();
+        config["quantization_config"] = scheme;
+    });
+    parts
+}
+
+fn config(parts: &Parts) -> Json {
+    serde_json::from_slice(&parts.files["config.json"]).unwrap()
+}
+
+fn edit_scheme(parts: &mut Parts, edit: impl FnOnce(&mut Json)) {
+    parts.edit_config(|config| edit(&mut config["quantization_config"]));
+}
+
+fn edit_group(parts: &mut Parts, edit: impl FnOnce(&mut Json)) {
+    edit_scheme(parts, |scheme| edit(&mut scheme["config_groups"]["group_0"]));
+}
+
+fn remove(object: &mut Json, key: &str) {
+    object.as_object_mut().unwrap().shift_remove(key).unwrap();
+}
+
+fn ask(parts: &Parts, loader: Loader) -> Diagnosis {
+    diagnose(parts.source(), loader).unwrap()
+}
+
+fn scale(parts: &mut Parts, bits: u16) {
+    parts.bytes_mut(&format!("{UP}.weight_scale"))[..2].copy_from_slice(&bits.to_le_bytes());
+}
+
+fn plain_up(parts: &mut Parts) {
+    packer::keep(parts, UP, &synthetic::source(7).tensors);
+}
+
+/// A checkpoint that breaks a rule: the rule, its effect, what to begin with, and what to change.
+type Case<'c> = (&'c str, Effect, fn() -> Parts, &'c dyn Fn(&mut Parts));
+
+/// Each case breaks its rule and is cured of it without the change; no rule is without a case.
+fn assert_rules(loader: Loader, cases: &[Case<'_>]) {
+    for (rule, effect, begin, change) in cases {
+        let mut parts = begin();
+        let before = ask(&parts, loader);
+        change(&mut parts);
+        let after = ask(&parts, loader);
+        let found = after.findings.iter().find(|finding| finding.rule == *rule);
+        let found = found.unwrap_or_else(|| panic!("{rule} is not in: {after}"));
+        assert_eq!(found.effect, *effect, "{after}");
+        assert!(!found.concerns.is_empty() && !found.detail.is_empty(), "{after}");
+        assert!(before.findings.iter().all(|finding| finding.rule != *rule), "{before}");
+        if *effect != Effect::Note {
+            assert!(!after.loads && after.exit_code() == 1);
+            assert!(after.advice.is_some(), "{after}");
+        }
+        assert!(after.to_string().contains(rule));
+    }
+    let tried: BTreeSet<&str> = cases.iter().map(|case| case.0).collect();
+    let rules: BTreeSet<&str> = loader.rules().iter().copied().collect();
+    assert_eq!(tried, rules);
+}
+
+#[test]
+fn each_rule_of_transformers_has_a_checkpoint_that_breaks_it() {
+    use Effect::*;
+    let cases: &[Case<'_>] = &[
+        ("class-and-names", Uninitialised, multimodal, &|parts| {
+            let text = config(&emb4());
+            parts.edit_config(|config| *config = text);
+        }),
+        ("no-quantization-config", Uninitialised, emb4, &|parts| {
+            parts.edit_config(|config| remove(config, "quantization_config"));
+        }),
+        ("quantization-status", Uninitialised, emb4, &|parts| {
+            edit_scheme(parts, |scheme| remove(scheme, "quantization_status"));
+        }),
+        ("preset-name", Refuses, emb4, &|parts| {
+            edit_scheme(parts, |scheme| {
+                let targets = scheme["config_groups"]["group_0"]["targets"].clone();
+                scheme["config_groups"] = json!({"W4A16": targets});
+            });
+        }),
+        ("unknown-key", Refuses, emb4, &|parts| {
+            edit_group(parts, |group| group["weights"]["bits"] = 4.into());
+        }),
+        ("other-format", Refuses, emb4, &|parts| {
+            edit_scheme(parts, |scheme| scheme["format"] = "int-quantized".into());
+        }),
+        ("other-weights", Misreads, emb4, &|parts| {
+            edit_group(parts, |group| group["weights"]["num_bits"] = 8.into());
+        }),
+        ("several-groups", Misreads, emb4, &|parts| {
+            edit_scheme(parts, |scheme| {
+                let mut second = scheme["config_groups"]["group_0"].clone();
+                second["weights"]["group_size"] = 128.into();
+                second["targets"] = json!(["re:.*nothing$"]);
+                scheme["config_groups"]["group_1"] = second;
+            });
+        }),
+        ("packed-not-covered", Uninitialised, emb4, &|parts| {
+            edit_scheme(parts, |scheme| {
+                scheme["ignore"].as_array_mut().unwrap().push(json!(UP));
+            });
+        }),
+        ("covered-not-packed", Uninitialised, emb4, &plain_up),
+        ("missing-weight", Uninitialised, emb4, &|parts| {
+            parts.tensors.remove("model.norm.weight").unwrap();
+        }),
+        ("missing-part", Refuses, emb4, &|parts| {
+            parts.tensors.remove(&format!("{UP}.weight_shape")).unwrap();
+        }),
+        ("weight-shape", Refuses, emb4, &|parts| {
+            parts.bytes_mut(&format!("{UP}.weight_shape"))[0] ^= 1;
+        }),
+        ("columns", Refuses, emb4, &|parts| {
+            parts.edit_config(|config| config["hidden_size"] = 48.into());
+        }),
+        ("packed-embedding", Refuses, emb4, &|parts| {
+            edit_scheme(parts, |scheme| remove(scheme, "dequantize"));
+        }),
+        ("tied-packed-head", Refuses, emb4, &|parts| {
+            edit_scheme(parts, |scheme| {
+                remove(scheme, "dequantize");
+                scheme["ignore"] = json!([]);
+            });
+        }),
+        ("scales-cast", Misreads, bf16_table, &|parts| {
+            edit_scheme(parts, |scheme| remove(scheme, "dequantize"));
+        }),
+        ("scales-overflow", Misreads, emb4, &|parts| scale(parts, 0x7000)),
+        ("faulty-scales", Misreads, emb4, &|parts| scale(parts, 0x7e00)),
+        ("stranger", Note, emb4, &|parts| {
+            parts.tensors.insert("score.weight".into(), Tensor::of_halves(&[1], &[0]));
+        }),
+        ("older-versions", Note, bf16_table_and_no_packed_one, &|parts| *parts = emb4()),
+    ];
+    assert_rules(Loader::Transformers, cases);
+}
+
+/// Layout `linear`.
+fn bf16_table_and_no_packed_one() -> Parts {
+    let mut parts = bf16_table();
+    packer::keep(&mut parts, "model.embed_tokens_per_layer", &synthetic::source(7).tensors);
+    edit_group(&mut parts, |group| group["targets"] = json!(["Linear"]));
+    parts
+}
+
+#[test]
+fn each_rule_of_vllm_has_a_checkpoint_that_breaks_it() {
+    use Effect::*;
+    let cases: &[Case<'_>] = &[
+        ("no-quantization-config", Refuses, untied, &|parts| {
+            parts.edit_config(|config| remove(config, "quantization_config"));
+        }),
+        ("other-format", Refuses, untied, &|parts| {
+            edit_scheme(parts, |scheme| remove(scheme, "format"));
+        }),
+        ("other-weights", Refuses, untied, &|parts| {
+            edit_group(parts, |group| group["weights"]["group_size"] = 128.into());
+        }),
+        ("kv-cache-scheme", Refuses, untied, &|parts| {
+            edit_scheme(parts, |scheme| {
+                scheme["kv_cache_scheme"] = json!({"num_bits": 4, "type": "int"});
+            });
+        }),
+        ("sparsity", Refuses, untied, &|parts| {
+            edit_scheme(parts, |scheme| scheme["sparsity_config"] = json!({"format": "sparse-24"}));
+        }),
+        ("tied-packed-table", Refuses, untied, &|parts| *parts = emb4()),
+        ("tied-head-target", Uninitialised, bf16_table, &|parts| {
+            edit_scheme(parts, |scheme| scheme["ignore"] = json!(["re:.*embed_tokens$"]));
+            edit_group(parts, |group| {
+                group["targets"].as_array_mut().unwrap().push(json!("lm_head"));
+            });
+        }),
+        ("packed-not-covered", Refuses, untied, &|parts| {
+            // What the official writer's own classes would say.
+            edit_group(parts, |group| group["targets"] = json!(["Linear", "Embedding"]));
+        }),
+        ("covered-not-packed", Refuses, untied, &plain_up),
+        ("missing-weight", Uninitialised, untied, &|parts| {
+            for part in ["weight_packed", "weight_scale", "weight_shape"] {
+                parts.tensors.remove(&format!("{UP}.{part}")).unwrap();
+            }
+        }),
+        ("missing-part", Uninitialised, untied, &|parts| {
+            parts.tensors.remove(&format!("{UP}.weight_scale")).unwrap();
+        }),
+        ("zero-point", Refuses, untied, &|parts| {
+            let zero = Tensor { dtype: Dtype::I32, shape: vec![1], bytes: vec![0; 4] };
+            parts.tensors.insert(format!("{UP}.weight_zero_point"), zero);
+        }),
+        ("mixed-fusion", Refuses, untied, &|parts| {
+            plain_up(parts);
+            edit_scheme(parts, |scheme| {
+                scheme["ignore"] = json!([r"re:.*layers\.0\.mlp\.up_proj$"])
+            });
+        }),
+        ("packed-tower", Refuses, with_ignored_tower, &|parts| *parts = multimodal()),
+        ("columns", Refuses, untied, &|parts| {
+            parts.edit_config(|config| config["hidden_size"] = 48.into());
+        }),
+        ("faulty-scales", Misreads, untied, &|parts| scale(parts, 0)),
+        ("scales-cast", Note, with_bf16_scales, &|parts| *parts = untied()),
+        ("stranger", Refuses, untied, &|parts| {
+            parts.tensors.insert("score.weight".into(), Tensor::of_halves(&[1], &[0]));
+        }),
+        ("unused-keys", Note, untied, &|parts| {
+            let name = "model.layers.3.self_attn.k_proj.weight_packed";
+            parts.tensors.insert(name.into(), Tensor::of_halves(&[1], &[0]));
+        }),
+    ];
+    assert_rules(Loader::Vllm, cases);
+}
+
+fn with_ignored_tower() -> Parts {
+    let mut parts = multimodal();
+    edit_scheme(&mut parts, |scheme| {
+        scheme["ignore"].as_array_mut().unwrap().push(json!("re:.*vision_tower.*"));
+    });
+    parts
+}
+
+fn with_bf16_scales() -> Parts {
+    let source = synthetic::source(7);
+    let mut parts = packer::emb4(&source.tensors, &source.files, ScaleDtype::BF16);
+    packer::untie(&mut parts);
+    // Tensors that fell back to f32 are cast as well.
+    for (name, tensor) in &mut parts.tensors {
+        if name.ends_with("weight_scale") && tensor.dtype == Dtype::F32 {
+            tensor.bytes = tensor.bytes.chunks(4).flat_map(|step| &step[2..]).copied().collect();
+            tensor.dtype = Dtype::BF16;
+        }
+    }
+    parts
+}
+
+/// What was seen when the loaders themselves were run on these files.
+#[test]
+fn the_official_librarys_packs_fare_as_they_did_with_the_loaders() {
+    let seen = [
+        ("linear", true, true),
+        ("linear-ple4", false, true),
+        ("emb4-untied", false, true),
+        ("emb4-tied", false, false),
+    ];
+    for (name, transformers, vllm) in seen {
+        let Some(folder) = conformance(&format!("ct-official/{name}")) else { return };
+        let source: Arc<dyn Source> = Arc::new(FolderSource::open(&folder).unwrap());
+        for (loader, loads) in [(Loader::Transformers, transformers), (Loader::Vllm, vllm)] {
+            let diagnosis = diagnose(source.clone(), loader).unwrap();
+            assert_eq!(diagnosis.loads, loads, "{name}: {diagnosis}");
+        }
+        let llama_cpp = diagnose(source, Loader::LlamaCpp).unwrap();
+        assert_eq!(llama_cpp.findings[0].rule, "no-gguf");
+        assert_eq!(llama_cpp.advice.unwrap().layout, "gguf");
+    }
+}
+
+#[test]
+fn advice_names_the_layout_that_the_loader_takes() {
+    for (parts, loader, layout) in [
+        (emb4(), Loader::Vllm, Some("emb4-untied")),
+        (emb4(), Loader::Transformers, None),
+        (untied(), Loader::Vllm, None),
+        (untied(), Loader::Transformers, None),
+        (bf16_table(), Loader::Vllm, None),
+        (bf16_table(), Loader::Transformers, None),
+        (emb4(), Loader::LlamaCpp, Some("gguf")),
+    ] {
+        let diagnosis = ask(&parts, loader);
+        let advised = diagnosis.advice.as_ref().map(|advice| advice.layout);
+        assert_eq!(advised, layout, "{diagnosis}");
+        assert_eq!(diagnosis.loads, layout.is_none());
+    }
+    let mut broken = emb4();
+    scale(&mut broken, 0x7e00);
+    let advice = ask(&broken, Loader::Transformers).advice.unwrap();
+    assert!(advice.text.contains("fault of the checkpoint"), "{}", advice.text);
+}
+
+#[test]
+fn long_lists_are_cut() {
+    let mut parts = emb4();
+    parts.edit_config(|config| remove(config, "quantization_config"));
+    let diagnosis = ask(&parts, Loader::Vllm);
+    let concerns = &diagnosis.findings[0].concerns;
+    assert_eq!(concerns.len(), 6);
+    assert!(concerns[5].starts_with("and ") && concerns[5].ends_with(" more"));
+}
+
+#[test]
+fn files_that_no_loader_could_read_are_errors() {
+    let mut parts = emb4();
+    parts.edit_config(|config| remove(config, "model_type"));
+    for loader in [Loader::Transformers, Loader::Vllm] {
+        let error = diagnose(parts.source(), loader).unwrap_err();
+        assert!(error.to_string().contains("model_type"), "{error}");
+    }
+    let files = Files::from([("model.gguf".into(), b"PK".to_vec())]);
+    let error = diagnose(MemorySource::shared(files), Loader::LlamaCpp).unwrap_err();
+    assert!(error.to_string().contains("model.gguf"), "{error}");
+}
+
+/// A GGUF file in parts.
+struct Blocks {
+    metadata: Vec<(String, Value)>,
+    tensors: Vec<(String, TensorType, Vec<usize>)>,
+    /// Bytes of every Q4_0 block.
+    block: [u8; 18],
+    /// Other files of the same kind.
+    more: usize,
+}
+
+impl Blocks {
+    /// One layer, which owns its keys and values.
+    fn sound() -> Blocks {
+        let number = |key: &str, value| (format!("gemma4.{key}"), Value::U32(value));
+        let mut metadata = vec![
+            ("general.architecture".to_string(), Value::String("gemma4".into())),
+            number("block_count", 1),
+            number("context_length", 64),
+            number("embedding_length", 32),
+            number("feed_forward_length", 32),
+            number("attention.head_count", 1),
+            number("attention.sliding_window", 8),
+            number("embedding_length_per_layer_input", 32),
+            ("gemma4.attention.layer_norm_rms_epsilon".into(), Value::F32(1e-6)),
+        ];
+        let pattern = Array::of_values(Kind::Bool, [Value::Bool(false)]);
+        let key = "gemma4.attention.sliding_window_pattern".to_string();
+        metadata.push((key, Value::Array(pattern)));
+        let types = Array::of_values(Kind::I32, [1, 4].map(Value::I32));
+        metadata.extend([
+            ("tokenizer.ggml.model".into(), Value::String("gemma4".into())),
+            ("tokenizer.ggml.tokens".into(), Value::Array(Array::of_texts(["a", "<|channel>"]))),
+            ("tokenizer.ggml.token_type".into(), Value::Array(types)),
+            ("tokenizer.chat_template".into(), Value::String("{{ bos_token }}".into())),
+            ("tokenizer.ggml.add_bos_token".into(), Value::Bool(true)),
+        ]);
+        let vectors = [
+            "output_norm",
+            "per_layer_proj_norm",
+            "blk.0.attn_norm",
+            "blk.0.attn_q_norm",
+            "blk.0.attn_k_norm",
+            "blk.0.post_attention_norm",
+            "blk.0.ffn_norm",
+            "blk.0.post_ffw_norm",
+            "blk.0.post_norm",
+            "blk.0.layer_output_scale",
+        ];
+        let matrices = [
+            "token_embd",
+            "per_layer_token_embd",
+            "per_layer_model_proj",
+            "blk.0.attn_q",
+            "blk.0.attn_k",
+            "blk.0.attn_v",
+            "blk.0.attn_output",
+            "blk.0.ffn_gate",
+            "blk.0.ffn_up",
+            "blk.0.ffn_down",
+            "blk.0.inp_gate",
+            "blk.0.proj",
+        ];
+        let mut tensors = vec![(ROPE_FREQS.to_string(), TensorType::F32, vec![16])];
+        let named = |name: &str| format!("{name}.weight");
+        tensors.extend(vectors.map(|name| (named(name), TensorType::F32, vec![32])));
+        tensors.extend(matrices.map(|name| (named(name), TensorType::Q4_0, vec![2, 32])));
+        let mut block = [0x88; 18];
+        block[..2].copy_from_slice(&0x3c00_u16.to_le_bytes());
+        Blocks { metadata, tensors, block, more: 0 }
+    }
+
+    fn ask(&self) -> Diagnosis {
+        let gguf = Gguf::lay_out(self.metadata.clone(), &self.tensors).unwrap();
+        let mut bytes = gguf.prefix();
+        bytes.resize(gguf.file_bytes() as usize, 0);
+        for tensor in gguf.tensors.iter().filter(|t| t.tensor_type == TensorType::Q4_0) {
+            let begin = (gguf.data_start + tensor.begin) as usize;
+            for block in bytes[begin..begin + tensor.bytes as usize].chunks_mut(18) {
+                block.copy_from_slice(&self.block);
+            }
+        }
+        let name = |number: usize| (format!("model-{number}.gguf"), bytes.clone());
+        let files: Files = (0..=self.more).map(name).collect();
+        diagnose(MemorySource::shared(files), Loader::LlamaCpp).unwrap()
+    }
+
+    fn set(&mut self, key: &str, value: Value) {
+        self.metadata.iter_mut().find(|(name, _)| name == key).unwrap().1 = value;
+    }
+
+    fn forget(&mut self, key: &str) {
+        self.metadata.retain(|(name, _)| name != key);
+    }
+
+    fn drop_tensor(&mut self, tensor: &str) {
+        self.tensors.retain(|(name, ..)| name != tensor);
+    }
+}
+
+#[test]
+fn each_rule_of_llama_cpp_has_a_file_that_breaks_it() {
+    use Effect::*;
+    let sound = Blocks::sound().ask();
+    assert!(sound.loads && sound.findings.is_empty(), "{sound}");
+    type Case<'c> = (&'c str, Effect, &'c dyn Fn(&mut Blocks));
+    let cases: &[Case<'_>] = &[
+        ("several-files", Refuses, &|blocks| blocks.more = 1),
+        ("architecture", Refuses, &|blocks| {
+            blocks.set("general.architecture", Value::String("gemma3".into()));
+        }),
+        ("missing-key", Refuses, &|blocks| blocks.forget("gemma4.block_count")),
+        ("missing-tensor", Refuses, &|blocks| blocks.drop_tensor("blk.0.attn_k.weight")),
+        ("unknown-tensor", Refuses, &|blocks| {
+            blocks.tensors.push(("v.patch_embd.weight".into(), TensorType::F32, vec![4]));
+        }),
+        ("vocabulary", Refuses, &|blocks| {
+            blocks.set("tokenizer.ggml.tokens", Value::Array(Array::of_texts(["a"])));
+        }),
+        ("tensor-type", Refuses, &|blocks| {
+            let norm = blocks.tensors.iter_mut().find(|t| t.0 == "output_norm.weight").unwrap();
+            norm.1 = TensorType::BF16;
+        }),
+        ("rope-factors", Misreads, &|blocks| blocks.drop_tensor(ROPE_FREQS)),
+        ("no-bos", Misreads, &|blocks| {
+            blocks.set("tokenizer.ggml.add_bos_token", Value::Bool(false));
+        }),
+        ("hidden-markers", Misreads, &|blocks| {
+            let types = Array::of_values(Kind::I32, [1, 3].map(Value::I32));
+            blocks.set("tokenizer.ggml.token_type", Value::Array(types));
+        }),
+        ("no-template", Note, &|blocks| blocks.forget("tokenizer.chat_template")),
+        ("faulty-steps", Misreads, &|blocks| {
+            blocks.block[..2].copy_from_slice(&0x7c00_u16.to_le_bytes());
+        }),
+    ];
+    for (rule, effect, change) in cases {
+        let mut blocks = Blocks::sound();
+        change(&mut blocks);
+        let diagnosis = blocks.ask();
+        let found = diagnosis.findings.iter().find(|finding| finding.rule == *rule);
+        assert_eq!(found.unwrap_or_else(|| panic!("{rule}: {diagnosis}")).effect, *effect);
+        assert_eq!(diagnosis.loads, *effect == Note);
+    }
+    let mut tried: BTreeSet<&str> = cases.iter().map(|case| case.0).collect();
+    // The checkpoints of the tests above hold no GGUF file.
+    tried.insert("no-gguf");
+    assert_eq!(tried, Loader::LlamaCpp.rules().iter().copied().collect());
+}
