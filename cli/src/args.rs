@@ -31,7 +31,7 @@ pub enum Command {
     Verify(VerifyArguments),
     /// Show what is in a checkpoint: kinds of tensors, and the grid that their values lie on.
     Inspect(InspectArguments),
-    /// Say what another loader would make of a checkpoint.
+    /// What this machine's GPUs are and what fits; of a checkpoint, what another loader makes of it.
     Doctor(DoctorArguments),
     /// Generate text or tokens from a checkpoint.
     Run(RunArguments),
@@ -182,14 +182,16 @@ pub struct InspectArguments {
 }
 
 #[derive(Args)]
-#[command(arg_required_else_help = true)]
 pub struct DoctorArguments {
-    /// The checkpoint.
+    /// The checkpoint. Without it: the GPUs of this machine.
     #[arg(requires = "loader")]
     pub packed: Option<String>,
     /// The loader.
     #[arg(long = "for", value_enum, value_name = "LOADER", requires = "packed")]
     pub loader: Option<LoaderName>,
+    /// Memory of the GPU that may be taken, in MiB; default: what is free.
+    #[arg(long, value_name = "MIB", conflicts_with = "packed")]
+    pub gpu_memory: Option<usize>,
     /// Print the diagnosis as one JSON object.
     #[arg(long)]
     pub json: bool,

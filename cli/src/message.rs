@@ -6,6 +6,7 @@ use w4pack_convert::ConvertError;
 use w4pack_eval::EvalError;
 use w4pack_fixtures::FixtureError;
 use w4pack_format::FormatError;
+use w4pack_kernels::cuda::CudaError;
 use w4pack_runtime::RuntimeError;
 use w4pack_runtime::chat::ChatError;
 
@@ -53,7 +54,14 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
         };
         let runtime = |error: &RuntimeError| {
             use RuntimeError::*;
-            !matches!(error, Memory { .. } | Threads { .. } | Write { .. } | BrokenLogits { .. })
+            !matches!(
+                error,
+                Memory { .. }
+                    | Threads { .. }
+                    | Write { .. }
+                    | BrokenLogits { .. }
+                    | Cuda(CudaError::Driver { .. } | CudaError::Memory { .. })
+            )
         };
         let fixture = |error: &FixtureError| {
             use FixtureError::*;

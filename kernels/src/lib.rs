@@ -5,3 +5,4 @@
 //! where the algorithm stands once for all instruction sets.
 
 pub mod cpu;
+pub mod cuda;

@@ -114,7 +114,7 @@ fn rotate<N: Number>(rows: &mut [N], width: usize, config: &LayerConfig, first: 
 }
 
 /// Radians a position, by pair.
-fn frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
+pub(crate) fn frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
     (0..rope.rotated_pairs)
         .map(|pair| rope.theta.powf(-2.0 * pair as f64 / head_dim as f64) / rope.factor)
         .map(|frequency| frequency as f32)

@@ -16,6 +16,24 @@ use w4pack_format::config::{LayerConfig, LayerKind, TextConfig};
 /// Positions in a block of storage.
 const BLOCK: usize = 256;
 
+/// What becomes of keys and values that are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing.
+    AsComputed,
+    /// They are rounded to f16.
+    F16,
+}
+
+impl Kept {
+    fn round<N: Number>(self, number: N) -> N {
+        match self {
+            Kept::AsComputed => number,
+            Kept::F16 => N::from_f32(half::f16::from_f32(number.to_f32()).to_f32()),
+        }
+    }
+}
+
 /// The cache of one sequence.
 #[derive(Debug)]
 pub struct Cache<N> {
@@ -36,6 +54,7 @@ pub struct LayerCache<N> {
     ring: Option<usize>,
     /// First staged position.
     length: usize,
+    kept: Kept,
     keys: Rows<N>,
     values: Rows<N>,
 }
@@ -49,6 +68,11 @@ struct Rows<N> {
 impl<N: Number> Cache<N> {
     /// An empty cache for at most `context` positions. Takes memory only as positions come.
     pub fn new(config: &TextConfig, context: usize) -> Self {
+        Self::keeping(config, context, Kept::AsComputed)
+    }
+
+    /// The same for oracles: keys and values are rounded as devices with narrower caches do.
+    pub fn keeping(config: &TextConfig, context: usize, kept: Kept) -> Self {
         let layer = |layer: &LayerConfig| LayerCache {
             width: layer.kv_heads * layer.head_dim,
             ring: match layer.kind {
@@ -56,6 +80,7 @@ impl<N: Number> Cache<N> {
                 LayerKind::Full => None,
             },
             length: 0,
+            kept,
             keys: Rows { blocks: Vec::new(), staged: Vec::new() },
             values: Rows { blocks: Vec::new(), staged: Vec::new() },
         };
@@ -117,8 +142,9 @@ impl<N: Number> Cache<N> {
 impl<N: Number> LayerCache<N> {
     /// Adds the rows of the positions of the running pass, `[tokens, width]` each.
     pub fn stage(&mut self, keys: &[N], values: &[N]) {
-        self.keys.staged.extend_from_slice(keys);
-        self.values.staged.extend_from_slice(values);
+        let kept = self.kept;
+        self.keys.staged.extend(keys.iter().map(|&key| kept.round(key)));
+        self.values.staged.extend(values.iter().map(|&value| kept.round(value)));
     }
 
     /// The positions that a query at `position` sees, itself included.

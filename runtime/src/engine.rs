@@ -1,5 +1,6 @@
 //! Requests in, tokens out.
 
+use crate::device::cuda::{CudaDevice, LoadReport, Sizes};
 use crate::device::{CpuDevice, Device, Slot, Wanted, Work, physical_cores};
 use crate::error::{Result, RuntimeError};
 use crate::forward::check_ids;
@@ -8,6 +9,7 @@ use crate::sampling::{Sampler, Sampling};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use w4pack_format::config::Config;
 
 /// How an engine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,9 +101,22 @@ impl Generation {
     }
 }
 
+/// What a card holds and how it got there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CardReport {
+    /// The plan, for people.
+    pub memory_table: String,
+    /// The plan, in bytes.
+    pub sizes: Sizes,
+    /// How loading went.
+    pub load: LoadReport,
+}
+
 /// A model on a device, ready for requests.
 pub struct Engine {
-    model: Arc<Model>,
+    config: Config,
+    notes: Vec<String>,
+    card: Option<CardReport>,
     device: Box<dyn Device>,
     context: usize,
     chunk: usize,
@@ -115,16 +130,30 @@ impl Engine {
         let threads = options.threads.unwrap_or_else(physical_cores);
         let model = Arc::new(model);
         let device = Box::new(CpuDevice::new(model.clone(), threads)?);
-        Self::on_device(model, device, options)
+        Self::on_device(model.config.clone(), model.notes.clone(), device, options)
     }
 
-    /// An engine on any device that holds `model`.
+    /// An engine on a card.
+    pub fn on_card(device: CudaDevice, chunk: usize) -> Result<Self> {
+        let (config, notes) = (device.config().clone(), device.notes().to_vec());
+        let options = EngineOptions { context: Some(device.context()), chunk, threads: None };
+        let card = CardReport {
+            memory_table: device.memory_table(),
+            sizes: device.plan().sizes,
+            load: device.load_report(),
+        };
+        let engine = Self::on_device(config, notes, Box::new(device), options)?;
+        Ok(Self { card: Some(card), ..engine })
+    }
+
+    /// An engine on any device that holds the model of `config`.
     pub fn on_device(
-        model: Arc<Model>,
+        config: Config,
+        notes: Vec<String>,
         device: Box<dyn Device>,
         options: EngineOptions,
     ) -> Result<Self> {
-        let longest = model.config.text.max_position_embeddings;
+        let longest = config.text.max_position_embeddings;
         let context = options.context.unwrap_or(longest);
         if !(1..=longest).contains(&context) {
             let expected = format!("1 to {longest}, the positions the model was made for");
@@ -133,12 +162,22 @@ impl Engine {
         if options.chunk == 0 {
             return Err(setting("chunk", 0, "at least 1".into()));
         }
-        Ok(Self { model, device, context, chunk: options.chunk })
+        Ok(Self { config, notes, card: None, device, context, chunk: options.chunk })
     }
 
-    /// The model.
-    pub fn model(&self) -> &Model {
-        &self.model
+    /// The model's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What the checkpoint holds and the model does not use, in words.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// What the card holds, if there is one.
+    pub fn card(&self) -> Option<&CardReport> {
+        self.card.as_ref()
     }
 
     /// Positions a sequence may have.
@@ -186,7 +225,7 @@ impl Engine {
         if prompt.saturating_add(max_tokens) > context {
             return Err(RuntimeError::ContextExceeded { prompt, max_tokens, context });
         }
-        check_ids(&self.model, &request.prompt, 0)?;
+        check_ids(&self.config.text, &request.prompt, 0)?;
         Ok(max_tokens)
     }
 
@@ -200,11 +239,11 @@ impl Engine {
     ) -> Result<Generation> {
         let start = Instant::now();
         let mut kept = Vec::new();
-        let mut last = self.prefill(request, slot, &mut kept)?;
+        let last = self.prefill(request, slot, &mut kept)?;
         let mut tokens = Vec::new();
         let mut first_chosen = start;
+        let mut id = sampler.sample(&last)?;
         let finish_reason = loop {
-            let id = sampler.sample(&last)?;
             if tokens.is_empty() {
                 first_chosen = Instant::now();
             }
@@ -219,7 +258,12 @@ impl Engine {
             if go_on.is_break() {
                 break FinishReason::Cancelled;
             }
-            last = self.step(slot, &[id], Wanted::Last)?;
+            if request.sampling.is_greedy() && !request.logits {
+                id = self.device.decode_greedy(slot, id)?;
+                continue;
+            }
+            let last = self.device.decode(slot, id)?;
+            id = sampler.sample(&last)?;
             if request.logits {
                 kept.extend_from_slice(&last);
             }
@@ -261,10 +305,10 @@ impl Engine {
     }
 
     fn vocabulary(&self) -> usize {
-        self.model.config.text.vocab_size
+        self.config.text.vocab_size
     }
 }
 
-fn setting(name: &'static str, value: usize, expected: String) -> RuntimeError {
+pub(crate) fn setting(name: &'static str, value: usize, expected: String) -> RuntimeError {
     RuntimeError::Setting { name, value: value.to_string(), expected }
 }

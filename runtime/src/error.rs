@@ -111,6 +111,39 @@ pub enum RuntimeError {
         /// The system's answer.
         cause: String,
     },
+    /// A card that cannot be used.
+    #[error(transparent)]
+    Cuda(#[from] w4pack_kernels::cuda::CudaError),
+    /// A model whose shape the CUDA kernels do not cover.
+    #[error("the CUDA kernels do not run this model: {problem}")]
+    CudaShape {
+        /// What they do not cover.
+        problem: String,
+    },
+    /// The card, or the limit given, holds less than the model needs.
+    #[error(
+        "a context of {context} needs {} MiB on the card, but {} MiB may be used{}",
+        needed.div_ceil(1 << 20), limit >> 20,
+        longest.map_or_else(String::new, |longest| format!("; the longest context that fits is {longest}"))
+    )]
+    CardMemory {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes that may be used.
+        limit: usize,
+        /// Positions asked for.
+        context: usize,
+        /// The longest context that fits; `None`: not even one position.
+        longest: Option<usize>,
+        /// Whether the per-layer table is on the card.
+        table_on_card: bool,
+    },
+    /// More sequences than the device was planned for.
+    #[error("all {slots} slots of the card are in use")]
+    NoFreeSlot {
+        /// How many there are.
+        slots: usize,
+    },
     /// A slot that was never made, or was given back.
     #[error("slot {slot} is not in use")]
     NoSlot {
@@ -141,6 +174,15 @@ impl RuntimeError {
             ),
             RuntimeError::ContextExceeded { .. } => {
                 Some("shorten the prompt or give a larger --context".into())
+            }
+            RuntimeError::CardMemory { longest: Some(longest), .. } => {
+                Some(format!("give --context {longest} or less, or a larger --gpu-memory"))
+            }
+            RuntimeError::CardMemory { table_on_card: true, .. } => {
+                Some("keep the per-layer table off the card with --ple host".into())
+            }
+            RuntimeError::Cuda(_) | RuntimeError::CudaShape { .. } => {
+                Some("run on the CPU with --device cpu".into())
             }
             RuntimeError::Memory { .. } => Some("give a smaller --context".into()),
             _ => None,

@@ -16,6 +16,7 @@ use crate::experts::experts;
 use crate::model::{LayerWeights, Model};
 use crate::number::Number;
 use crate::weights::Matrix;
+use w4pack_format::config::TextConfig;
 
 /// A point of the pass that an [`Observer`] can look at. Names as in transformers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub fn forward<A: Arithmetic>(
     if tokens.is_empty() {
         return Err(RuntimeError::EmptyPrompt);
     }
-    check_ids(model, tokens, cache.length())?;
+    check_ids(&model.config.text, tokens, cache.length())?;
     cache.begin(tokens.len())?;
 
     let x = embed(model, arithmetic, tokens);
@@ -98,8 +99,7 @@ pub fn forward<A: Arithmetic>(
 }
 
 /// Every id must be a row of the tables; `first` is the position of the first.
-pub(crate) fn check_ids(model: &Model, tokens: &[u32], first: usize) -> Result<()> {
-    let text = &model.config.text;
+pub(crate) fn check_ids(text: &TextConfig, tokens: &[u32], first: usize) -> Result<()> {
     let mut tables = vec![("embed_tokens", text.vocab_size)];
     if text.hidden_size_per_layer_input > 0 {
         tables.push(("embed_tokens_per_layer", text.vocab_size_per_layer_input));

@@ -16,89 +16,170 @@ pub struct Model {
     pub notes: Vec<String>,
 }
 
-/// The weights, in the order of the data's way through them.
-#[derive(Debug)]
-pub struct Weights {
+/// The weights, in the order of the data's way through them. `M` is a matrix: in memory, on a
+/// device, or still in its file.
+#[derive(Debug, Clone)]
+pub struct Weights<M = Matrix> {
     /// `[vocabulary, hidden]`; also the head, unless there is another.
-    pub embed_tokens: Matrix,
+    pub embed_tokens: M,
     /// What makes the per-layer inputs; `None` in models without them.
-    pub per_layer_inputs: Option<PerLayerInputs>,
+    pub per_layer_inputs: Option<PerLayerInputs<M>>,
     /// The layers.
-    pub layers: Vec<LayerWeights>,
+    pub layers: Vec<LayerWeights<M>>,
     /// The norm before the head, `[hidden]`.
     pub norm: Vec<f32>,
     /// A head of its own, `[vocabulary, hidden]`; `None` when it is `embed_tokens`, or a copy.
-    pub lm_head: Option<Matrix>,
+    pub lm_head: Option<M>,
 }
 
-impl Weights {
+impl<M> Weights<M> {
     /// The matrix that makes logits.
-    pub fn head(&self) -> &Matrix {
+    pub fn head(&self) -> &M {
         self.lm_head.as_ref().unwrap_or(&self.embed_tokens)
+    }
+
+    /// The same weights with every matrix replaced, in the order of the data's way.
+    pub(crate) fn try_map<N, E>(
+        self,
+        map: &mut impl FnMut(M) -> Result<N, E>,
+    ) -> Result<Weights<N>, E> {
+        Ok(Weights {
+            embed_tokens: map(self.embed_tokens)?,
+            per_layer_inputs: match self.per_layer_inputs {
+                None => None,
+                Some(inputs) => Some(PerLayerInputs {
+                    embed_tokens: map(inputs.embed_tokens)?,
+                    model_projection: map(inputs.model_projection)?,
+                    projection_norm: inputs.projection_norm,
+                }),
+            },
+            layers: self.layers.into_iter().map(|l| l.try_map(map)).collect::<Result<_, E>>()?,
+            norm: self.norm,
+            lm_head: self.lm_head.map(map).transpose()?,
+        })
+    }
+}
+
+impl<M> LayerWeights<M> {
+    fn try_map<N, E>(self, map: &mut impl FnMut(M) -> Result<N, E>) -> Result<LayerWeights<N>, E> {
+        Ok(LayerWeights {
+            input_norm: self.input_norm,
+            q_proj: map(self.q_proj)?,
+            q_norm: self.q_norm,
+            keys_and_values: match self.keys_and_values {
+                None => None,
+                Some(own) => Some(KeysAndValues {
+                    k_proj: map(own.k_proj)?,
+                    k_norm: own.k_norm,
+                    v_proj: own.v_proj.map(&mut *map).transpose()?,
+                }),
+            },
+            o_proj: map(self.o_proj)?,
+            post_attention_norm: self.post_attention_norm,
+            pre_mlp_norm: self.pre_mlp_norm,
+            gate_proj: map(self.gate_proj)?,
+            up_proj: map(self.up_proj)?,
+            down_proj: map(self.down_proj)?,
+            experts: self.experts.map(|experts| experts.try_map(map)).transpose()?,
+            post_mlp_norm: self.post_mlp_norm,
+            per_layer_block: match self.per_layer_block {
+                None => None,
+                Some(block) => Some(PerLayerBlock {
+                    input_gate: map(block.input_gate)?,
+                    projection: map(block.projection)?,
+                    post_norm: block.post_norm,
+                }),
+            },
+            scalar: self.scalar,
+        })
+    }
+}
+
+impl<M> Experts<M> {
+    fn try_map<N, E>(self, map: &mut impl FnMut(M) -> Result<N, E>) -> Result<Experts<N>, E> {
+        Ok(Experts {
+            router: map(self.router)?,
+            router_scale: self.router_scale,
+            per_expert_scale: self.per_expert_scale,
+            post_mlp_norm: self.post_mlp_norm,
+            pre_norm: self.pre_norm,
+            post_norm: self.post_norm,
+            experts: self
+                .experts
+                .into_iter()
+                .map(|expert| {
+                    Ok(Expert {
+                        gate_proj: map(expert.gate_proj)?,
+                        up_proj: map(expert.up_proj)?,
+                        down_proj: map(expert.down_proj)?,
+                    })
+                })
+                .collect::<Result<_, E>>()?,
+        })
     }
 }
 
 /// Weights of the per-layer inputs, for all layers at once.
-#[derive(Debug)]
-pub struct PerLayerInputs {
+#[derive(Debug, Clone)]
+pub struct PerLayerInputs<M = Matrix> {
     /// `[vocabulary, layers * per-layer width]`.
-    pub embed_tokens: Matrix,
+    pub embed_tokens: M,
     /// `[layers * per-layer width, hidden]`.
-    pub model_projection: Matrix,
+    pub model_projection: M,
     /// `[per-layer width]`, the same for all layers.
     pub projection_norm: Vec<f32>,
 }
 
 /// The weights of one layer. Norms are vectors of factors.
-#[derive(Debug)]
-pub struct LayerWeights {
+#[derive(Debug, Clone)]
+pub struct LayerWeights<M = Matrix> {
     /// Before attention, `[hidden]`.
     pub input_norm: Vec<f32>,
     /// `[heads * head_dim, hidden]`.
-    pub q_proj: Matrix,
+    pub q_proj: M,
     /// For each head, `[head_dim]`.
     pub q_norm: Vec<f32>,
     /// `None` in layers that read another layer's keys and values.
-    pub keys_and_values: Option<KeysAndValues>,
+    pub keys_and_values: Option<KeysAndValues<M>>,
     /// `[hidden, heads * head_dim]`.
-    pub o_proj: Matrix,
+    pub o_proj: M,
     /// Behind attention, `[hidden]`.
     pub post_attention_norm: Vec<f32>,
     /// Before the MLP, `[hidden]`.
     pub pre_mlp_norm: Vec<f32>,
     /// `[intermediate, hidden]`.
-    pub gate_proj: Matrix,
+    pub gate_proj: M,
     /// `[intermediate, hidden]`.
-    pub up_proj: Matrix,
+    pub up_proj: M,
     /// `[hidden, intermediate]`.
-    pub down_proj: Matrix,
+    pub down_proj: M,
     /// Beside the MLP; `None` in models without experts.
-    pub experts: Option<Experts>,
+    pub experts: Option<Experts<M>>,
     /// Behind the MLP, and behind its sum with the experts, `[hidden]`.
     pub post_mlp_norm: Vec<f32>,
     /// `None` in models without per-layer inputs.
-    pub per_layer_block: Option<PerLayerBlock>,
+    pub per_layer_block: Option<PerLayerBlock<M>>,
     /// Multiplies the whole stream at the end of the layer.
     pub scalar: f32,
 }
 
 /// Projections of a layer that owns keys and values.
-#[derive(Debug)]
-pub struct KeysAndValues {
+#[derive(Debug, Clone)]
+pub struct KeysAndValues<M = Matrix> {
     /// `[kv_heads * head_dim, hidden]`.
-    pub k_proj: Matrix,
+    pub k_proj: M,
     /// For each head, `[head_dim]`.
     pub k_norm: Vec<f32>,
     /// `[kv_heads * head_dim, hidden]`; values are normed without a weight. `None`: they are what
     /// `k_proj` gives, before the keys' norm and rotation.
-    pub v_proj: Option<Matrix>,
+    pub v_proj: Option<M>,
 }
 
 /// The experts of a layer and what chooses among them.
-#[derive(Debug)]
-pub struct Experts {
+#[derive(Debug, Clone)]
+pub struct Experts<M = Matrix> {
     /// Scores of the experts, `[experts, hidden]`.
-    pub router: Matrix,
+    pub router: M,
     /// Multiplies the router's normed input, `[hidden]`.
     pub router_scale: Vec<f32>,
     /// Multiplies an expert's share, `[experts]`.
@@ -110,27 +191,27 @@ pub struct Experts {
     /// Behind the sum of the experts, `[hidden]`.
     pub post_norm: Vec<f32>,
     /// The experts.
-    pub experts: Vec<Expert>,
+    pub experts: Vec<Expert<M>>,
 }
 
 /// One expert.
-#[derive(Debug)]
-pub struct Expert {
+#[derive(Debug, Clone)]
+pub struct Expert<M = Matrix> {
     /// `[width, hidden]`.
-    pub gate_proj: Matrix,
+    pub gate_proj: M,
     /// `[width, hidden]`.
-    pub up_proj: Matrix,
+    pub up_proj: M,
     /// `[hidden, width]`.
-    pub down_proj: Matrix,
+    pub down_proj: M,
 }
 
 /// The end of a layer, where its per-layer input comes in.
-#[derive(Debug)]
-pub struct PerLayerBlock {
+#[derive(Debug, Clone)]
+pub struct PerLayerBlock<M = Matrix> {
     /// `[per-layer width, hidden]`.
-    pub input_gate: Matrix,
+    pub input_gate: M,
     /// `[hidden, per-layer width]`.
-    pub projection: Matrix,
+    pub projection: M,
     /// `[hidden]`.
     pub post_norm: Vec<f32>,
 }

@@ -1,7 +1,6 @@
-//! `w4pack doctor`: what would another loader make of this checkpoint?
+//! `w4pack doctor`: what would another loader make of this checkpoint? Without one: the GPUs.
 
 use crate::args::{DoctorArguments, LoaderName};
-use crate::message::Usage;
 use crate::{locate, output};
 use anyhow::Result;
 use std::process::ExitCode;
@@ -9,8 +8,7 @@ use w4pack_verify::doctor::{Loader, diagnose};
 
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     let (Some(packed), Some(loader)) = (&arguments.packed, arguments.loader) else {
-        let hint = "`w4pack doctor FOLDER --for vllm`";
-        return Err(Usage::new("no checkpoint was given").hint(hint).into());
+        return super::cards::run(arguments);
     };
     let checkpoint = locate::source(packed, None)?;
     let loader = match loader {

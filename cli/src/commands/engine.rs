@@ -7,12 +7,56 @@ use crate::args::engine::{
 use crate::message::Usage;
 use crate::progress::Bytes;
 use anyhow::Result;
+use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_runtime::{Engine, EngineOptions, LoadOptions, Model, WeightValues};
+use w4pack_runtime::device::cuda::{self, CudaDevice, CudaOptions, KvType, Products, TablePlace};
+use w4pack_runtime::{Engine, EngineOptions, LoadOptions, Model, RuntimeError, WeightValues};
 
-/// Loads a checkpoint onto the device that is asked for.
-pub fn open(checkpoint: &Checkpoint, arguments: &EngineArguments, quiet: bool) -> Result<Engine> {
-    check_device(arguments)?;
+/// Loads a checkpoint onto the device that is asked for; `auto` takes a card where there is one and
+/// says why where there is none.
+pub fn open(
+    checkpoint: &Arc<Checkpoint>,
+    arguments: &EngineArguments,
+    quiet: bool,
+) -> Result<Engine> {
+    let say = |reason: &str| {
+        if !quiet {
+            eprintln!("no CUDA ({reason}), using CPU");
+        }
+    };
+    match arguments.device {
+        DeviceName::Cpu => {}
+        DeviceName::Cuda(ordinal) => {
+            if let Some((flag, why)) = card_refusal(arguments) {
+                let message = format!("`{flag}` has no meaning on a GPU: {why}");
+                return Err(Usage::new(message).hint(format!("leave `{flag}` out")).into());
+            }
+            return open_card(checkpoint, ordinal, arguments, quiet);
+        }
+        DeviceName::Auto => match (cuda::unusable(0), card_refusal(arguments)) {
+            (Some(reason), _) => say(&reason.to_string()),
+            (None, Some((flag, _))) => say(&format!("`{flag}` is for the CPU")),
+            (None, None) => match open_card(checkpoint, 0, arguments, quiet) {
+                Ok(engine) => return Ok(engine),
+                Err(error) => match error.downcast_ref() {
+                    Some(
+                        reason @ (RuntimeError::Cuda(_)
+                        | RuntimeError::CudaShape { .. }
+                        | RuntimeError::CardMemory { .. }),
+                    ) if arguments.gpu_memory.is_none() => say(&reason.to_string()),
+                    _ => return Err(error),
+                },
+            },
+        },
+    }
+    open_cpu(checkpoint, arguments, quiet)
+}
+
+fn open_cpu(checkpoint: &Checkpoint, arguments: &EngineArguments, quiet: bool) -> Result<Engine> {
+    if let Some((flag, why)) = cpu_refusal(arguments) {
+        let message = format!("`{flag}` has no meaning on the CPU: {why}");
+        return Err(Usage::new(message).hint(format!("leave `{flag}` out")).into());
+    }
     let options = EngineOptions {
         context: arguments.context,
         chunk: arguments.chunk,
@@ -20,6 +64,41 @@ pub fn open(checkpoint: &Checkpoint, arguments: &EngineArguments, quiet: bool) -
     };
     let model = load_model(checkpoint, arguments.weights, quiet)?;
     Ok(Engine::new(model, options)?)
+}
+
+fn open_card(
+    checkpoint: &Arc<Checkpoint>,
+    ordinal: usize,
+    arguments: &EngineArguments,
+    quiet: bool,
+) -> Result<Engine> {
+    let options = CudaOptions {
+        ordinal,
+        memory: arguments.gpu_memory.map(|mib| mib << 20),
+        context: arguments.context,
+        chunk: arguments.chunk,
+        table: match arguments.ple {
+            PerLayerPlace::Auto => None,
+            PerLayerPlace::Gpu => Some(TablePlace::Gpu),
+            PerLayerPlace::Host => Some(TablePlace::Host),
+            PerLayerPlace::Disk => Some(TablePlace::Disk),
+        },
+        kv: match arguments.kv {
+            None | Some(KvName::F32 | KvName::F16) => KvType::F16,
+            Some(KvName::Bf16) => KvType::Bf16,
+            Some(KvName::Q8) => KvType::Q8,
+        },
+        products: match arguments.prefill {
+            PrefillName::Auto => None,
+            PrefillName::Mma => Some(Products::Mma),
+            PrefillName::Ffma => Some(Products::Ffma),
+        },
+        ..CudaOptions::default()
+    };
+    let bar = Bytes::new("loading", quiet);
+    let device = CudaDevice::load(checkpoint, options, &mut |seen| bar.set(seen.bytes, seen.total));
+    bar.finish();
+    Ok(Engine::on_card(device?, arguments.chunk)?)
 }
 
 fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
@@ -34,19 +113,21 @@ fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Res
     Ok(model?)
 }
 
-/// Refuses what the device does not do, before anything is read.
-fn check_device(arguments: &EngineArguments) -> Result<()> {
-    if let DeviceName::Cuda(number) = arguments.device {
-        let message = format!("--device cuda:{number}: this version of w4pack computes on the CPU");
-        return Err(Usage::new(message).hint("leave --device out").into());
+/// The first flag that asks for what the CUDA path does not do, and why.
+fn card_refusal(arguments: &EngineArguments) -> Option<(String, &'static str)> {
+    if arguments.weights == WeightsName::Bf16 {
+        return Some(("--weights bf16".into(), "a card multiplies codes and steps, unrounded"));
     }
-    match cpu_refusal(arguments) {
-        None => Ok(()),
-        Some((flag, why)) => {
-            let message = format!("`{flag}` has no meaning on the CPU: {why}");
-            Err(Usage::new(message).hint(format!("leave `{flag}` out")).into())
-        }
+    if arguments.kv == Some(KvName::F32) {
+        return Some(("--kv f32".into(), "keys and values are kept in f16, bf16 or q8"));
     }
+    if arguments.speculate == SpeculateName::Ngram {
+        return Some(("--speculate ngram".into(), "drafted tokens are not verified there yet"));
+    }
+    if let Some(threads) = arguments.threads {
+        return Some((format!("--threads {threads}"), "the card computes"));
+    }
+    arguments.fast.then(|| ("--fast".into(), "its kernels keep 22 bits of an activation"))
 }
 
 /// The first flag that asks for what the CPU path does not do, and why.

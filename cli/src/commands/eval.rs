@@ -13,6 +13,7 @@ use crate::{home, locate};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use w4pack_eval::bfcl::BfclOptions;
 use w4pack_eval::recall::{RecallOptions, Wording, table::Table};
@@ -199,7 +200,7 @@ impl Manner<'_> {
             None => home::newest_conversion()?.display().to_string(),
         };
         let source = locate::model(&name, None)?;
-        let checkpoint = Checkpoint::open(source.clone())?;
+        let checkpoint = Arc::new(Checkpoint::open(source.clone())?);
         let config = Config::load(&*source)?;
         let defaults = GenerationDefaults::load(&*source, &config)?;
         let text = Text::load(&*source, &config)?;

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod cards;
 pub mod convert;
 pub mod demo;
 pub mod doctor;

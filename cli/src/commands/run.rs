@@ -35,7 +35,7 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
     if let Some(path) = &arguments.logits {
         check_logits_target(path, &name)?;
     }
-    let checkpoint = Checkpoint::open(source.clone())?;
+    let checkpoint = Arc::new(Checkpoint::open(source.clone())?);
     let config = Config::load(&*source)?;
     let defaults = GenerationDefaults::load(&*source, &config)?;
     for key in config.unknown.iter().chain(&defaults.unknown) {
@@ -53,7 +53,7 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
         engine.and_then(|engine| Ok((engine, text??)))
     })?;
     let prompt = text.prompt(arguments, &name)?;
-    for note in &engine.model().notes {
+    for note in engine.notes() {
         warn(&format!("`{name}`: {note}"));
     }
 
@@ -66,7 +66,9 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
         logits: arguments.logits.is_some(),
         prompt,
     };
-    if !quiet {
+    if let (Some(card), false) = (engine.card(), quiet) {
+        eprintln!("{}\n{}", engine.device(), card.memory_table);
+    } else if !quiet {
         let plan = engine.memory_plan();
         let total = plan.total(request.prompt.len() + request.max_tokens.unwrap_or(0));
         eprintln!("{}: {} MiB of memory", engine.device(), total.div_ceil(1 << 20));
@@ -257,6 +259,17 @@ fn report(generation: &Generation, text: Option<&str>, model: &str, engine: &Eng
         "model": model,
         "device": engine.device(),
         "context": engine.context(),
+        "gpu": engine.card().map(|card| json!({
+            "allocated_bytes": card.sizes.total(),
+            "weights_bytes": card.sizes.weights,
+            "per_layer_table_bytes": card.sizes.table,
+            "full_layers_kv_bytes": card.sizes.full,
+            "sliding_layers_kv_bytes": card.sizes.sliding,
+            "work_space_bytes": card.sizes.work,
+            "load_bytes": card.load.bytes,
+            "load_seconds": card.load.duration.as_secs_f64(),
+            "load_bytes_per_second": card.load.bytes as f64 / card.load.duration.as_secs_f64(),
+        })),
     })
 }
 

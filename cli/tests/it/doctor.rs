@@ -45,7 +45,7 @@ fn each_layout_is_for_the_loaders_that_it_names() {
 
 #[test]
 fn a_checkpoint_and_a_loader_belong_together() {
-    for arguments in [&["doctor"][..], &["doctor", "x"], &["doctor", "--for", "vllm"]] {
+    for arguments in [&["doctor", "x"][..], &["doctor", "--for", "vllm"]] {
         refuse(2, arguments);
     }
     assert!(refuse(2, &["doctor", "x", "--for", "ollama"]).contains("llama.cpp"));

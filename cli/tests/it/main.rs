@@ -1,5 +1,6 @@
 //! The command as a user has it: the binary, its files and its words.
 
+mod device;
 mod doctor;
 mod eval;
 mod gguf;

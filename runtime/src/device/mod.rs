@@ -2,14 +2,16 @@
 //!
 //! A device is made from a loaded [`Model`](crate::Model). From then on it makes cache slots and
 //! takes batches of (slot, tokens); how a step is computed, in which order, in how many kernels,
-//! stays behind this border. The CPU is `cpu.rs`.
+//! stays behind this border. The CPU is `cpu.rs`, a card `cuda/`.
 
 mod cpu;
+pub mod cuda;
 
 pub use cpu::{Cpu, CpuDevice, physical_cores};
 
 use crate::error::Result;
 use crate::model::MemoryPlan;
+use crate::sampling::{Sampler, Sampling};
 
 /// A cache of one sequence on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,4 +58,20 @@ pub trait Device: Send {
     /// The logits of a sequence do not depend on what else is in the batch, nor on how its tokens
     /// were cut into pieces. Errors leave the slots as they were before the piece that failed.
     fn step(&mut self, batch: &[Work<'_>]) -> Result<Vec<Vec<f32>>>;
+
+    /// Runs the token that an answer has just got; returns the logits of the next one.
+    ///
+    /// On some devices an answer's tokens take another way than a prompt's, with sums in another
+    /// order: then an answer does not depend on how its prompt was cut, since its own tokens always
+    /// come this way.
+    fn decode(&mut self, slot: Slot, token: u32) -> Result<Vec<f32>> {
+        let work = Work { slot, tokens: &[token], logits: Wanted::Last };
+        Ok(self.step(&[work])?.swap_remove(0))
+    }
+
+    /// The same for who wants the likeliest token only: the lowest id of the largest logit.
+    fn decode_greedy(&mut self, slot: Slot, token: u32) -> Result<u32> {
+        let logits = self.decode(slot, token)?;
+        Sampler::new(&Sampling::GREEDY)?.sample(&logits)
+    }
 }

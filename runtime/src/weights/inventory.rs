@@ -18,7 +18,7 @@ pub(super) const LM_HEAD: &str = "lm_head";
 
 /// How a weight is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Storage {
+pub(crate) enum Storage {
     /// `MODULE.weight`, bf16 (or the bare name of a vector).
     Plain,
     /// Rows of a bf16 tensor that holds the matrices of all experts, from this one on.
@@ -232,7 +232,7 @@ pub(super) fn fault(checkpoint: &Checkpoint, name: &str, problem: String) -> Run
 }
 
 /// The file that holds a tensor, with its folder; the checkpoint when none does.
-pub(super) fn file_of(checkpoint: &Checkpoint, name: &str) -> String {
+pub(crate) fn file_of(checkpoint: &Checkpoint, name: &str) -> String {
     let place = checkpoint.source().label();
     match checkpoint.tensor(name) {
         Some(found) => format!("{place}/{}", found.shard.path),

@@ -7,6 +7,7 @@ mod inventory;
 mod load;
 mod matrix;
 
-pub(crate) use load::load;
+pub(crate) use inventory::file_of;
 pub use load::{LoadOptions, LoadProgress};
+pub(crate) use load::{Storage, Stored, Survey, load, survey, tensors_of};
 pub use matrix::{Matrix, Scales, WeightValues};

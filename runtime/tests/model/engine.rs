@@ -4,12 +4,18 @@ use crate::support::random::{self, VOCABULARY};
 use crate::support::*;
 use std::ops::ControlFlow;
 use w4pack_runtime::logits_file::write_logits;
-use w4pack_runtime::{Engine, EngineOptions, FinishReason, Generation, Request, Result, Sampling};
+use w4pack_runtime::{
+    Engine, EngineOptions, FinishReason, Generation, Model, Request, Result, Sampling,
+};
 
-fn engine(options: EngineOptions) -> Result<Engine> {
+fn model() -> Model {
     let folder = tempfile::tempdir().expect("a folder");
     random::packed(1).write(folder.path());
-    Engine::new(load(folder.path()), options)
+    load(folder.path())
+}
+
+fn engine(options: EngineOptions) -> Result<Engine> {
+    Engine::new(model(), options)
 }
 
 fn default_engine() -> Engine {
@@ -35,7 +41,7 @@ fn generate(engine: &mut Engine, request: &Request) -> Result<Generation> {
 fn greedy_answers_are_those_of_the_bare_pass() {
     let mut engine = default_engine();
     let prompt = random::tokens(23, 1);
-    let (expected, _) = greedy(engine.model(), &fast(), &prompt, prompt.len(), 12);
+    let (expected, _) = greedy(&model(), &fast(), &prompt, prompt.len(), 12);
     let mut seen = Vec::new();
     let generation = engine
         .generate(&request(prompt, 12), &mut |id| {
@@ -91,7 +97,7 @@ fn logits_of_every_position_are_kept_on_request_and_change_no_answer() {
     assert_eq!(kept.tokens, plain.tokens);
     let rows = kept.logits.expect("they were asked for");
     let sequence = [&prompt[..], &kept.tokens[..5]].concat();
-    assert_eq!(rows, logits(engine.model(), &fast(), &sequence));
+    assert_eq!(rows, logits(&model(), &fast(), &sequence));
     for (k, &id) in kept.tokens.iter().enumerate() {
         let row = prompt.len() - 1 + k;
         assert_eq!(argmax(&rows[row * VOCABULARY..][..VOCABULARY]), id, "row {row}");
@@ -116,14 +122,7 @@ fn a_seed_repeats_an_answer() {
     let mut drawn = Request { sampling, ..request(random::tokens(9, 4), 30) };
     let first = generate(&mut default_engine(), &drawn).expect("it runs");
     drawn.sampling.seed = first.seed;
-    let again = Engine::new(
-        {
-            let folder = tempfile::tempdir().expect("a folder");
-            random::packed(1).write(folder.path());
-            load(folder.path())
-        },
-        EngineOptions { context: Some(64), chunk: 100, threads: Some(1) },
-    );
+    let again = engine(EngineOptions { context: Some(64), chunk: 100, threads: Some(1) });
     let again = generate(&mut again.expect("options are sound"), &drawn).expect("it runs");
     assert_eq!(again.tokens, first.tokens);
     drawn.sampling.seed = first.seed.map(|seed| seed ^ 1);

@@ -167,7 +167,7 @@ fn engine(folder: &Path, weights: WeightValues) -> Result<Engine> {
 }
 
 fn generate(engine: &mut Engine, question: &Question) -> Result<Generation> {
-    let config = &engine.model().config;
+    let config = engine.config();
     let request = Request {
         prompt: question.ids.clone(),
         max_tokens: Some(NEW_TOKENS),

@@ -38,7 +38,12 @@ pub fn config() -> serde_json::Value {
 /// A packed checkpoint with all 16 codes, steps of both signs and, tensor by tensor, of every
 /// dtype.
 pub fn packed(seed: u64) -> Draft {
-    let mut draft = Draft { config: config(), tensors: Vec::new() };
+    packed_as(config(), seed)
+}
+
+/// The same of another configuration.
+pub fn packed_as(config: serde_json::Value, seed: u64) -> Draft {
+    let mut draft = Draft { config, tensors: Vec::new() };
     draft.config["quantization_config"] = super::checkpoint::quantization();
     let bytes = serde_json::to_vec(&draft.config).expect("JSON prints");
     let config = Config::parse("config.json", &bytes).expect("the config is sound");

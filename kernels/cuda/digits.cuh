@@ -1,0 +1,188 @@
+// Activations as integers: three balanced base-256 digits a number, with one power of two a group.
+//
+// A group of 32 activations becomes q = round(x * 2^(20-e)), where 2^e <= max|x| < 2^(e+1), so
+// |q| < 2^21: 22 bits that belong to the largest of the group, about what f32 sums keep anyway.
+// q = d0 + 256 d1 + 65536 d2 with digits in -128..127 feeds dp4a, four products an instruction,
+// and the sum over a group is an exact integer: it depends on no order. Only sums across groups
+// are f32.
+#pragma once
+#include "common.cuh"
+
+// The digits of one vector of `groups` groups. `planes` holds six planes of `groups` uint4: digit d
+// of the even elements in plane 2d, of the odd ones in plane 2d+1; component w of a uint4 belongs
+// to word w of the group, as nibbles & 0x0f0f0f0f and (nibbles >> 4) & 0x0f0f0f0f come out.
+struct Digits {
+    uint4 *planes;
+    float *scales; // [groups], what an integer sum is multiplied by; NaN if x was not finite
+    int *offsets;  // [groups], -8 * sum of q: nibbles are codes + 8
+};
+
+// Bytes of the digits of a vector of `columns` numbers.
+__host__ __device__ constexpr int digit_bytes(int columns) { return columns / GROUP * (6 * 16 + 8); }
+
+__device__ __forceinline__ Digits digits_at(void *memory, int groups) {
+    uint4 *planes = (uint4 *)memory;
+    float *scales = (float *)(planes + 6 * groups);
+    return Digits{planes, scales, (int *)(scales + groups)};
+}
+
+// Writes eight neighbouring numbers, `chunk` counting in eights; the four lanes of a group call it
+// together, and the whole warp (numbers beyond the end are 0 and `on` is false).
+__device__ __forceinline__ void write_digits(const Digits &to, int groups, int chunk, bool on,
+                                             const float (&x)[8]) {
+    u32 largest = 0; // of the absolute bits, so that NaN and infinity win
+#pragma unroll
+    for (int i = 0; i < 8; i++) largest = max(largest, __float_as_uint(x[i]) & 0x7fffffffu);
+    largest = max(largest, __shfl_xor_sync(ALL, largest, 1));
+    largest = max(largest, __shfl_xor_sync(ALL, largest, 2));
+    // Exponents below -90 count as -90: such numbers are 0 beside anything.
+    const int exponent = max((int)(largest >> 23) - 127, -90);
+    const float inverse = __uint_as_float((u32)(127 + 20 - min(exponent, 127)) << 23);
+    // Added to 1.5 * 2^23 a number is rounded to an integer in the low bits. With 0x8080 more, the
+    // three digits are its bytes, the lower two with their sign bit turned over.
+    int t[8], sum = -8 * 0x8080;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        t[i] = __float_as_int(fmaf(x[i], inverse, 12582912.f)) + (0x8080 - 0x4b400000);
+        sum += t[i];
+    }
+    sum += __shfl_xor_sync(ALL, sum, 1);
+    sum += __shfl_xor_sync(ALL, sum, 2);
+    if (!on) return;
+    const int group = chunk / 4, word = chunk % 4;
+    u32 *plane = (u32 *)(to.planes + group) + word;
+    const int stride = groups * 4;
+#pragma unroll
+    for (int odd = 0; odd < 2; odd++) {
+        const u32 low0 = __byte_perm(t[odd], t[2 + odd], 0x5140);      // bytes 0 0 1 1
+        const u32 low1 = __byte_perm(t[4 + odd], t[6 + odd], 0x5140);
+        const u32 high0 = __byte_perm(t[odd], t[2 + odd], 0x0062);     // bytes 2 2
+        const u32 high1 = __byte_perm(t[4 + odd], t[6 + odd], 0x0062);
+        plane[(0 + odd) * stride] = __byte_perm(low0, low1, 0x5410) ^ 0x80808080u;
+        plane[(2 + odd) * stride] = __byte_perm(low0, low1, 0x7632) ^ 0x80808080u;
+        plane[(4 + odd) * stride] = __byte_perm(high0, high1, 0x5410);
+    }
+    if (word == 0) {
+        const u32 power = (u32)(127 - 20 + exponent) << 23;
+        to.scales[group] = __uint_as_float(largest >= 0x7f800000u ? 0x7fc00000u : power);
+        to.offsets[group] = -8 * sum;
+    }
+}
+
+// The i-th number of a group, back as f32 (for matrices of plain values).
+__device__ __forceinline__ float digit_value(const Digits &from, int groups, int group, int i) {
+    const int word = i / 8, odd = i % 2, byte = i % 8 / 2;
+    int q = 0;
+#pragma unroll
+    for (int d = 2; d >= 0; d--) {
+        const signed char *bytes = (const signed char *)(from.planes + (2 * d + odd) * groups + group);
+        q = q * 256 + bytes[4 * word + byte];
+    }
+    return q * from.scales[group];
+}
+
+// Where a matrix product's input comes from: the residual stream, brought up to date on the way.
+//   v = stream                                          without a delta
+//   v = (stream + rms(delta) * delta_norm) * scalar     with one (a block's output, post-normed)
+//   x = v * norm, and the product is divided by rms(v)  with a norm
+struct Input {
+    const float *stream;
+    const float *delta;      // may be null
+    const float *delta_norm; // with delta
+    const float *norm;       // null: x = v
+    float *stream_out;       // where v goes, if anywhere; never `stream` itself
+    float scalar;
+    float epsilon;
+};
+
+// Makes the digits of x for the whole block; returns what products are multiplied by.
+// `scratch`: 2 * THREADS/32 numbers. Ends with a barrier.
+//
+// Everything a thread needs of its first eight numbers is asked for at once, so that the chain of a
+// decode step has one trip to memory here and not one for each norm.
+template <int THREADS>
+__device__ __forceinline__ float stage(const Input &in, int columns, const Digits &to, float *scratch,
+                                       bool write_stream) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int chunks = columns / 8, groups = columns / GROUP;
+    if (!in.delta && !in.norm) {
+        // Long vectors as they are: several loads are under way before the first is used.
+        constexpr int BATCH = 3;
+        for (int first = warp * 32; first < chunks; first += BATCH * THREADS) {
+            __align__(16) float x[BATCH][8];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int chunk = first + b * THREADS + lane;
+                    *(float4 *)(x[b] + 4 * h) = chunk < chunks
+                                                    ? __ldcg((const float4 *)in.stream + 2 * chunk + h)
+                                                    : make_float4(0.f, 0.f, 0.f, 0.f);
+                }
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (first + b * THREADS < chunks)
+                    write_digits(to, groups, first + b * THREADS + lane,
+                                 first + b * THREADS + lane < chunks, x[b]);
+        }
+        __syncthreads();
+        return 1.f;
+    }
+    __align__(16) float stream[8], delta[8], delta_norm[8], norm[8];
+    auto load = [&](int chunk) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float4 zero = make_float4(0.f, 0.f, 0.f, 0.f);
+            const bool on = chunk < chunks;
+            auto get = [&](const float *from) {
+                return on && from ? __ldcg((const float4 *)from + 2 * chunk + h) : zero;
+            };
+            *(float4 *)(stream + 4 * h) = get(in.stream);
+            *(float4 *)(delta + 4 * h) = get(in.delta);
+            *(float4 *)(delta_norm + 4 * h) = get(in.delta_norm);
+            *(float4 *)(norm + 4 * h) = get(in.norm);
+        }
+    };
+    const int mine = warp * 32 + lane;
+    load(mine);
+    float delta_scale = 0.f;
+    if (in.delta) {
+        float squares = 0.f;
+#pragma unroll
+        for (int i = 0; i < 8; i++) squares += delta[i] * delta[i];
+        for (int chunk = mine + THREADS; chunk < chunks; chunk += THREADS)
+            for (int i = 0; i < 8; i++) {
+                const float d = __ldcg(in.delta + 8 * chunk + i);
+                squares += d * d;
+            }
+        delta_scale = rsqrtf(block_sum<THREADS>(squares, scratch) / columns + in.epsilon);
+    }
+    float squares = 0.f;
+    for (int first = warp * 32; first < chunks; first += THREADS) {
+        const int chunk = first + lane;
+        if (first >= THREADS) load(chunk);
+        if (in.delta) {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                stream[i] = (stream[i] + delta[i] * delta_scale * delta_norm[i]) * in.scalar;
+        }
+        if (write_stream && in.stream_out && chunk < chunks) {
+            float4 *out = (float4 *)in.stream_out + 2 * chunk;
+            out[0] = make_float4(stream[0], stream[1], stream[2], stream[3]);
+            out[1] = make_float4(stream[4], stream[5], stream[6], stream[7]);
+        }
+        if (in.norm) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                squares += stream[i] * stream[i];
+                stream[i] *= norm[i];
+            }
+        }
+        write_digits(to, groups, chunk, chunk < chunks, stream);
+    }
+    if (!in.norm) {
+        __syncthreads();
+        return 1.f;
+    }
+    return rsqrtf(block_sum<THREADS>(squares, scratch + THREADS / 32) / columns + in.epsilon);
+}

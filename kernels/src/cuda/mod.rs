@@ -1,0 +1,18 @@
+//! CUDA kernels: their prebuilt images, their parameters, and how they are launched.
+//!
+//! The sources are in `kernels/cuda/`, plain CUDA C++ with the idea of each at its head; `cargo xtask
+//! kernels` builds them into `kernels/prebuilt/`. A user needs NVIDIA's driver and nothing else: the
+//! driver is opened at run time, and its absence is an answer, not a crash.
+//!
+//! [`images`] chooses machine code for a card, [`parameters`] mirrors the kernels' structs, [`Gpu`]
+//! is one card with the kernels loaded.
+
+mod error;
+mod gpu;
+pub mod images;
+mod memory;
+pub mod parameters;
+
+pub use error::{CudaError, Result};
+pub use gpu::{Card, Gpu, Graph, Timer, cards};
+pub use memory::{Address, Arena, Pinned};

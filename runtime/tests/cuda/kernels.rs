@@ -1,0 +1,432 @@
+//! Matrix products against sums in f64: all 16 codes, steps of both signs and every dtype, the shapes
+//! of E2B and odd ones.
+
+use crate::gpu;
+use half::{bf16, f16};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::ffi::c_void;
+use w4pack_kernels::cuda::parameters::{
+    Activations, Epilogue, GEMV_THREADS, Gemm, Gemv, Input, Kind, Matrix, NormRows, digit_bytes,
+    row_shape,
+};
+use w4pack_kernels::cuda::{Address, Arena, Gpu};
+
+const KINDS: [Kind; 4] = [Kind::PackedF16, Kind::PackedBf16, Kind::PackedF32, Kind::PlainBf16];
+
+/// A card with an arena and a place to put the next thing.
+struct Bench {
+    gpu: Gpu,
+    arena: Arena,
+    next: Address,
+}
+
+impl Bench {
+    fn new() -> Option<Self> {
+        let gpu = gpu()?;
+        let arena = gpu.allocate(512 << 20).expect("there is memory");
+        // SAFETY: the whole arena. NaN: what is not written shows.
+        unsafe { gpu.fill(arena.address(), 0xff, arena.bytes()).expect("it is filled") };
+        let next = arena.address();
+        Some(Self { gpu, arena, next })
+    }
+
+    fn take(&mut self, bytes: usize) -> Address {
+        let address = self.next;
+        self.next += (bytes as u64).next_multiple_of(256);
+        assert!(self.next <= self.arena.address() + self.arena.bytes() as u64);
+        address
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Address {
+        let address = self.take(bytes.len());
+        // SAFETY: just taken.
+        unsafe { self.gpu.upload(address, bytes).expect("it is copied") };
+        address
+    }
+
+    fn put_floats(&mut self, floats: &[f32]) -> Address {
+        self.put(bytemuck::cast_slice(floats))
+    }
+
+    fn floats(&self, address: Address, count: usize) -> Vec<f32> {
+        let mut floats = vec![0.0f32; count];
+        // SAFETY: the callers ask for what they have taken.
+        unsafe {
+            self.gpu
+                .download(bytemuck::cast_slice_mut(&mut floats), address)
+                .expect("it is copied");
+        }
+        floats
+    }
+
+    fn launch<T>(&self, kernel: &str, grid: [u32; 2], threads: u32, shared: usize, value: &T) {
+        let arguments = [std::ptr::from_ref(value).cast::<c_void>()];
+        // SAFETY: each kernel has one parameter, of this type; its addresses were taken here.
+        unsafe { self.gpu.launch(kernel, grid, threads, shared as u32, &arguments) }
+            .expect("it launches");
+    }
+}
+
+fn uniform(random: &mut ChaCha8Rng) -> f32 {
+    (random.next_u32() >> 8) as f32 / (1 << 24) as f32
+}
+
+/// A matrix on the card and its exact values.
+struct Weight {
+    matrix: Matrix,
+    values: Vec<f64>,
+}
+
+fn weight(
+    bench: &mut Bench,
+    random: &mut ChaCha8Rng,
+    rows: usize,
+    columns: usize,
+    kind: Kind,
+) -> Weight {
+    let elements = rows * columns;
+    let (mut values, address, steps_address);
+    if kind == Kind::PlainBf16 {
+        let plain: Vec<bf16> =
+            (0..elements).map(|_| bf16::from_f32(uniform(random) - 0.5)).collect();
+        values = plain.iter().map(|value| value.to_f64()).collect();
+        address = bench.put(bytemuck::cast_slice(&plain));
+        steps_address = 0;
+    } else {
+        let words: Vec<u32> = (0..elements / 8).map(|_| random.next_u32()).collect();
+        let steps: Vec<f32> = (0..elements / 32)
+            .map(|_| {
+                let sign = if random.next_u32() & 1 == 0 { 1.0 } else { -1.0 };
+                let step = sign * (0.001 + 0.02 * uniform(random));
+                match kind {
+                    Kind::PackedF16 => f16::from_f32(step).to_f32(),
+                    Kind::PackedBf16 => bf16::from_f32(step).to_f32(),
+                    _ => step,
+                }
+            })
+            .collect();
+        values = vec![0.0; elements];
+        for (index, value) in values.iter_mut().enumerate() {
+            let code = ((words[index / 8] >> (4 * (index % 8))) & 15) as i32 - 8;
+            *value = f64::from(code) * f64::from(steps[index / 32]);
+        }
+        address = bench.put(bytemuck::cast_slice(&words));
+        steps_address = match kind {
+            Kind::PackedF16 => {
+                let steps: Vec<f16> = steps.iter().map(|&step| f16::from_f32(step)).collect();
+                bench.put(bytemuck::cast_slice(&steps))
+            }
+            Kind::PackedBf16 => {
+                let steps: Vec<bf16> = steps.iter().map(|&step| bf16::from_f32(step)).collect();
+                bench.put(bytemuck::cast_slice(&steps))
+            }
+            _ => bench.put_floats(&steps),
+        };
+    }
+    let matrix = Matrix {
+        values: address,
+        steps: steps_address,
+        rows: rows as i32,
+        columns: columns as i32,
+        kind: kind as i32,
+        padding: 0,
+    };
+    Weight { matrix, values }
+}
+
+/// Activations with outliers of 30 times the usual size.
+fn activations(random: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
+    let one = |random: &mut ChaCha8Rng| {
+        let value = 2.0 * uniform(random) - 1.0;
+        if random.next_u32().is_multiple_of(200) { 30.0 * value } else { value }
+    };
+    (0..count).map(|_| one(random)).collect()
+}
+
+/// The product in f64, and the error it may have: 2^-21 of the largest activation of each group of
+/// 32 times the sizes of its weights (rounding to 22 bits), and f32 sums of `columns / 32` terms.
+fn product(weight: &Weight, x: &[f32]) -> (Vec<f64>, Vec<f64>) {
+    let columns = weight.matrix.columns as usize;
+    let row = |row: &[f64]| {
+        let (mut sum, mut bound, mut size) = (0.0, 0.0, 0.0);
+        for (w, x) in row.chunks(32).zip(x.chunks(32)) {
+            let largest = x.iter().fold(0.0f64, |m, &x| m.max(f64::from(x).abs()));
+            let weights: f64 = w.iter().map(|w| w.abs()).sum();
+            bound += largest * weights * 2f64.powi(-21);
+            for (w, &x) in w.iter().zip(x) {
+                sum += w * f64::from(x);
+                size += (w * f64::from(x)).abs();
+            }
+        }
+        (sum, bound + size * 2f64.powi(-22) * (columns as f64).sqrt())
+    };
+    weight.values.chunks(columns).map(row).unzip()
+}
+
+fn check(found: &[f32], expected: &(Vec<f64>, Vec<f64>), what: &str) {
+    for (row, &found) in found.iter().enumerate() {
+        let (expected, bound) = (expected.0[row], expected.1[row]);
+        let error = (f64::from(found) - expected).abs();
+        assert!(error <= bound, "{what}, row {row}: {found} for {expected}, {error:e} > {bound:e}");
+    }
+}
+
+fn gemv(matrix: Matrix, input: Input, out: Address) -> Gemv {
+    let (lanes, slices) = row_shape(matrix.columns as usize);
+    Gemv {
+        part: [matrix, Matrix::NONE, Matrix::NONE],
+        input,
+        digits: 0,
+        out,
+        gate_with: 0,
+        best: 0,
+        digit_stride: 0,
+        gate_stride: 0,
+        cap: 0.0,
+        parts: 1,
+        rows: matrix.rows,
+        columns: matrix.columns,
+        lanes,
+        slices,
+        pairs_per_block: 5,
+        epilogue: Epilogue::Store as i32,
+    }
+}
+
+fn launch_gemv(bench: &Bench, gemv: &Gemv, tokens: usize) {
+    let is_geglu = gemv.epilogue == Epilogue::Geglu as i32;
+    let pairs = if is_geglu { gemv.rows } else { (gemv.rows + 1) / 2 };
+    let blocks = (pairs + gemv.pairs_per_block - 1) / gemv.pairs_per_block;
+    let digits = if tokens == 1 { digit_bytes(gemv.columns as usize) } else { 0 };
+    let shared = digits + (gemv.pairs_per_block * gemv.slices * 8) as usize * tokens;
+    let several = format!("gemv_m{tokens}");
+    let kernel = if tokens == 1 { gemv.kernel() } else { &several };
+    bench.launch(kernel, [blocks as u32, 1], GEMV_THREADS, shared, gemv);
+}
+
+/// Rows and columns; those of E2B with fewer rows, and odd ones.
+const SHAPES: [(usize, usize); 11] = [
+    (512, 1536),
+    (100, 2048),
+    (96, 4096),
+    (64, 6144),
+    (50, 12288),
+    (256, 256),
+    (7, 32),
+    (33, 96),
+    (1, 288),
+    (65, 2560),
+    (31, 5376),
+];
+
+#[test]
+fn a_vector_product_is_that_of_f64() {
+    let Some(mut bench) = Bench::new() else { return };
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    for (rows, columns) in SHAPES {
+        for kind in KINDS {
+            bench.next = bench.arena.address();
+            let weight = weight(&mut bench, &mut random, rows, columns, kind);
+            let x = activations(&mut random, columns);
+            let (input, out) = (bench.put_floats(&x), bench.take(4 * rows));
+            launch_gemv(&bench, &gemv(weight.matrix, Input::plain(input), out), 1);
+            let what = format!("{rows} x {columns}, {kind:?}");
+            check(&bench.floats(out, rows), &product(&weight, &x), &what);
+        }
+    }
+}
+
+/// What makes it safe to verify drafted tokens together: not a bit depends on how many there are.
+#[test]
+fn several_tokens_give_the_bits_of_one() {
+    let Some(mut bench) = Bench::new() else { return };
+    let mut random = ChaCha8Rng::seed_from_u64(2);
+    for (rows, columns) in SHAPES {
+        for kind in KINDS {
+            bench.next = bench.arena.address();
+            let weight = weight(&mut bench, &mut random, rows, columns, kind);
+            let x = activations(&mut random, 8 * columns);
+            let norm = activations(&mut random, columns);
+            let (stream, norm) = (bench.put_floats(&x), bench.put_floats(&norm));
+            let input = Input { norm, epsilon: 1e-6, ..Input::plain(stream) };
+            let out = bench.take(4 * 8 * rows);
+            let mut single = Vec::new();
+            for token in 0..8 {
+                let input = Input { stream: stream + (4 * token * columns) as u64, ..input };
+                launch_gemv(&bench, &gemv(weight.matrix, input, out), 1);
+                single.extend(bench.floats(out, rows));
+            }
+            let stride = digit_bytes(columns) as u64 + 16;
+            let stride = stride.next_multiple_of(16);
+            let digits = bench.take(8 * stride as usize);
+            for tokens in 2..=8 {
+                let columns = columns as i32;
+                let arguments = [
+                    std::ptr::from_ref(&input).cast::<c_void>(),
+                    std::ptr::from_ref(&columns).cast(),
+                    std::ptr::from_ref(&digits).cast(),
+                    std::ptr::from_ref(&stride).cast(),
+                ];
+                // SAFETY: the parameters of `digits`, addresses taken here.
+                unsafe {
+                    bench.gpu.launch("digits", [tokens as u32, 1], GEMV_THREADS, 0, &arguments)
+                }
+                .expect("it launches");
+                let several =
+                    Gemv { digits, digit_stride: stride, ..gemv(weight.matrix, input, out) };
+                launch_gemv(&bench, &several, tokens);
+                let found = bench.floats(out, tokens * rows);
+                let same = found.iter().zip(&single).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{tokens} tokens, {rows} x {columns}, {kind:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_and_additions_ride_in_front_of_a_product() {
+    let Some(mut bench) = Bench::new() else { return };
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let (rows, columns, epsilon, scalar) = (64, 1536, 1e-6, 0.75);
+    let weight = weight(&mut bench, &mut random, rows, columns, Kind::PackedF16);
+    let [x, delta, delta_norm, norm] = [0; 4].map(|_| activations(&mut random, columns));
+    let input = Input {
+        stream: bench.put_floats(&x),
+        delta: bench.put_floats(&delta),
+        delta_norm: bench.put_floats(&delta_norm),
+        norm: bench.put_floats(&norm),
+        stream_out: bench.take(4 * columns),
+        scalar,
+        epsilon,
+    };
+    let out = bench.take(4 * rows);
+    launch_gemv(&bench, &gemv(weight.matrix, input, out), 1);
+
+    let rms = |v: &[f64]| {
+        let mean = v.iter().map(|v| v * v).sum::<f64>() / v.len() as f64;
+        (mean + f64::from(epsilon)).sqrt()
+    };
+    let wide = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
+    let (x, delta) = (wide(&x), wide(&delta));
+    let size = rms(&delta);
+    let stream: Vec<f64> = (0..columns)
+        .map(|i| (x[i] + delta[i] / size * f64::from(delta_norm[i])) * f64::from(scalar))
+        .collect();
+    for (found, expected) in bench.floats(input.stream_out, columns).iter().zip(&stream) {
+        assert!((f64::from(*found) - expected).abs() <= 1e-5 * expected.abs().max(1.0));
+    }
+    let size = rms(&stream);
+    let normed: Vec<f32> =
+        (0..columns).map(|i| (stream[i] / size * f64::from(norm[i])) as f32).collect();
+    let (expected, bound) = product(&weight, &normed);
+    // The norm's own rounding comes on top.
+    let bound = bound.iter().zip(&expected).map(|(b, e)| 4.0 * b + 1e-5 * e.abs()).collect();
+    check(&bench.floats(out, rows), &(expected, bound), "behind a norm");
+}
+
+#[test]
+fn logits_are_capped_and_the_lowest_id_of_the_largest_wins() {
+    let Some(mut bench) = Bench::new() else { return };
+    let mut random = ChaCha8Rng::seed_from_u64(4);
+    let (rows, columns, cap) = (1000, 1536, 30.0f32);
+    let mut weight = weight(&mut bench, &mut random, rows, columns, Kind::PackedF16);
+    let x = activations(&mut random, columns);
+    let (input, out) = (bench.put_floats(&x), bench.take(4 * rows));
+    let best = bench.put(&0u64.to_le_bytes());
+    let logits = Gemv {
+        best,
+        cap,
+        epilogue: Epilogue::Logits as i32,
+        ..gemv(weight.matrix, Input::plain(input), out)
+    };
+    launch_gemv(&bench, &logits, 1);
+    let found = bench.floats(out, rows);
+    let expected = product(&weight, &x);
+    for (row, &found) in found.iter().enumerate() {
+        let capped = (expected.0[row] / f64::from(cap)).tanh() * f64::from(cap);
+        assert!((f64::from(found) - capped).abs() <= expected.1[row] + 1e-5, "row {row}");
+    }
+    let mut bytes = [0; 8];
+    // SAFETY: `best` has 8 bytes.
+    unsafe { bench.gpu.download(&mut bytes, best).expect("it is copied") };
+    let chosen = !(u64::from_le_bytes(bytes) as u32) as usize;
+    let largest = found.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    assert_eq!(chosen, found.iter().position(|&logit| logit == largest).expect("there is one"));
+    weight.values.clear();
+}
+
+#[test]
+fn a_matrix_product_is_that_of_f64_and_does_not_depend_on_its_neighbours() {
+    let Some(mut bench) = Bench::new() else { return };
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    for (rows, columns) in [(200, 1536), (64, 2048), (33, 96), (7, 32), (129, 288), (100, 12288)] {
+        for kind in KINDS {
+            for tokens in [1, 33, 64, 130] {
+                bench.next = bench.arena.address();
+                let weight = weight(&mut bench, &mut random, rows, columns, kind);
+                let x = activations(&mut random, tokens * columns);
+                let stream = bench.put_floats(&x);
+                let values = bench.take(4 * tokens * columns);
+                let (scales, out) = (bench.take(4 * tokens), bench.take(4 * tokens * rows));
+                for format in [0, 1] {
+                    if format == 1 && kind == Kind::PlainBf16 {
+                        continue;
+                    }
+                    let plane = (tokens * columns) as u64;
+                    let x_on_card = Activations { values, scales, plane, format, padding: 0 };
+                    let norm = NormRows {
+                        stream,
+                        delta: 0,
+                        delta_norm: 0,
+                        norm: 0,
+                        out: x_on_card,
+                        scalar: 1.0,
+                        epsilon: 1e-6,
+                        columns: columns as i32,
+                        padding: 0,
+                    };
+                    bench.launch("norm_rows", [tokens as u32, 1], 256, 4 * columns, &norm);
+                    let gemm = Gemm {
+                        weight: weight.matrix,
+                        x: x_on_card,
+                        out,
+                        out_stride: rows as u64,
+                        tokens: tokens as i32,
+                        padding: 0,
+                    };
+                    let grid = [rows.div_ceil(64) as u32, tokens.div_ceil(64) as u32];
+                    let (kernel, threads, shared) = match format {
+                        1 => ("gemm_mma", 128, bench.gpu.gemm_mma_shared()),
+                        _ => ("gemm_ffma", 256, 0),
+                    };
+                    bench.launch(kernel, grid, threads, shared, &gemm);
+                    let found = bench.floats(out, tokens * rows);
+                    for (token, x) in x.chunks(columns).enumerate() {
+                        let (expected, bound) = product(&weight, x);
+                        // 22 bits of the token's largest number, not of the group's.
+                        let largest = x.iter().fold(0.0f64, |m, &x| m.max(f64::from(x).abs()));
+                        let weights = weight.values.chunks(columns);
+                        let bound = bound
+                            .into_iter()
+                            .zip(weights)
+                            .map(|(b, w)| {
+                                let size: f64 = w.iter().map(|w| w.abs()).sum();
+                                2.0 * b + largest * size * 2f64.powi(-21)
+                            })
+                            .collect();
+                        let what = format!(
+                            "{kernel} {rows} x {columns}, {kind:?}, token {token} of {tokens}"
+                        );
+                        check(&found[token * rows..][..rows], &(expected, bound), &what);
+                    }
+                    // The first token alone.
+                    let one = Gemm { tokens: 1, ..gemm };
+                    bench.launch(kernel, [grid[0], 1], threads, shared, &one);
+                    let alone = bench.floats(out, rows);
+                    assert!(alone.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits()));
+                }
+            }
+        }
+    }
+}
