@@ -8,22 +8,27 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::{flag, low_level};
 
+/// Makes writing beyond the shell's limit for files (`ulimit -f`) an error like a full disk, since it
+/// is one.
+pub fn make_file_limits_errors() -> Result<()> {
+    let registered = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    registered.map(|_| ()).context("could not watch for signals")
+}
+
 /// The signal that has come, if one has.
 pub struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
-    /// From now on signals are noted instead of obeyed. Writing beyond the shell's limit for files
-    /// (`ulimit -f`) becomes an error like a full disk, since it is one.
+    /// From now on signals are noted instead of obeyed.
     pub fn watch() -> Result<Interrupt> {
         let (which, come) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let watch = || -> std::io::Result<()> {
-            for signal in [SIGINT, SIGTERM] {
+            [SIGINT, SIGTERM].into_iter().try_for_each(|signal| {
                 // In this order: the first signal arms what the second one meets.
                 flag::register_conditional_default(signal, come.clone())?;
                 flag::register(signal, come.clone())?;
-                flag::register_usize(signal, which.clone(), signal as usize)?;
-            }
-            flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).map(|_| ())
+                flag::register_usize(signal, which.clone(), signal as usize).map(|_| ())
+            })
         };
         watch().context("could not watch for signals")?;
         Ok(Interrupt(which))

@@ -19,6 +19,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let quiet = arguments.quiet;
+    if let Err(error) = interrupt::make_file_limits_errors() {
+        message::warn(&format!("{error:#}"));
+    }
     let result = match arguments.command {
         Command::Convert(arguments) => commands::convert::run(&arguments, quiet),
         Command::Restore(arguments) => commands::restore::run(&arguments, quiet),

@@ -1,7 +1,10 @@
-//! stdout: data, and nothing else. A reader that goes away is no fault of ours, and no panic.
+//! stdout: data, and nothing else. A reader that goes away is no fault of ours, and no panic. And
+//! files that a flag names.
 
 use anyhow::{Context, Result};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 /// Writes text as it is.
 pub fn print(text: &str) -> Result<()> {
@@ -18,4 +21,17 @@ pub fn line(text: &str) -> Result<()> {
 /// Writes an object as indented JSON.
 pub fn json(object: &impl serde::Serialize) -> Result<()> {
     line(&serde_json::to_string_pretty(object)?)
+}
+
+/// Writes a file: whole under its name, or not at all.
+pub fn file(path: &Path, content: &[u8]) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let written =
+        tempfile::NamedTempFile::new_in(parent.unwrap_or(Path::new("."))).and_then(|mut file| {
+            file.write_all(content)?;
+            file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+            file.as_file().sync_all()?;
+            file.persist(path).map_err(|error| error.error)
+        });
+    written.map(drop).with_context(|| format!("could not write `{}`", path.display()))
 }

@@ -3,6 +3,7 @@
 //! With the source's headers and the hash of every source tensor in it, `restore` can prove each
 //! tensor that it gives back, and rebuild the source's files where the towers are at hand.
 
+use crate::source::check_relative_path;
 use crate::{FormatError, Result, json};
 use serde::{Deserialize, Serialize};
 
@@ -131,7 +132,8 @@ pub enum Fate {
 impl Manifest {
     /// Reads a manifest.
     ///
-    /// Errors: not JSON, a field missing, unknown or of the wrong kind, another schema.
+    /// Errors: not JSON, a field missing, unknown or of the wrong kind, another schema; a path that
+    /// could leave the folder.
     pub fn parse(bytes: &[u8]) -> Result<Manifest> {
         let value = json::parse(MANIFEST_FILE, bytes)?;
         let fail = |field: &str, problem: String| FormatError::Field {
@@ -147,7 +149,17 @@ impl Manifest {
                 return Err(fail("schema", format!("{found}, this version reads \"{SCHEMA}\"")));
             }
         }
-        serde_json::from_value(value).map_err(|error| fail("(manifest)", error.to_string()))
+        let manifest: Manifest =
+            serde_json::from_value(value).map_err(|error| fail("(manifest)", error.to_string()))?;
+        // Files are written under these names, by whoever gives the source back.
+        let source = &manifest.source;
+        let paths = source.files.iter().chain(&manifest.files).map(|file| &file.path);
+        let headers = source.headers.iter().map(|header| &header.path);
+        let texts = source.texts.iter().map(|text| &text.path);
+        for path in paths.chain(headers).chain(texts) {
+            check_relative_path(path, MANIFEST_FILE)?;
+        }
+        Ok(manifest)
     }
 
     /// The file's content: indented JSON with a final newline.

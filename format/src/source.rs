@@ -181,26 +181,38 @@ impl Source for FolderSource {
 ///
 /// Errors: an absolute path, a `..`, a backslash, a path with more than one level.
 pub fn check_file_name(name: &str, named_in: &str) -> Result<()> {
+    if name.contains('/') && check_relative_path(name, named_in).is_ok() {
+        return Err(unsafe_path(name, named_in, "it leads into a subfolder"));
+    }
+    check_relative_path(name, named_in)
+}
+
+/// Refuses paths that could leave the folder, as they come out of a manifest or a listing.
+///
+/// Errors: an absolute path, a `..`, a backslash, a zero byte.
+pub fn check_relative_path(name: &str, named_in: &str) -> Result<()> {
     let problem = if name.is_empty() {
         "it is empty"
     } else if name.starts_with('/') {
         "it is an absolute path"
     } else if name.contains('\\') {
         "it holds a backslash"
-    } else if name.split('/').any(|part| part == ".." || part == ".") {
-        "it leads through `.` or `..`"
-    } else if name.contains('/') {
-        "it leads into a subfolder"
+    } else if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        "it leads through `.`, `..` or nothing"
     } else if name.contains('\0') {
         "it holds a zero byte"
     } else {
         return Ok(());
     };
-    Err(FormatError::UnsafePath {
+    Err(unsafe_path(name, named_in, problem))
+}
+
+fn unsafe_path(name: &str, named_in: &str, problem: &str) -> FormatError {
+    FormatError::UnsafePath {
         path: name.into(),
         named_in: named_in.into(),
         problem: problem.into(),
-    })
+    }
 }
 
 /// Lists `folder`, whose path below the source is `prefix` (empty or ending in `/`).

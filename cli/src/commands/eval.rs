@@ -9,8 +9,8 @@ use crate::args::eval::{
 };
 use crate::message::{Usage, warn};
 use crate::progress::Questions;
-use crate::{home, locate};
-use anyhow::{Context, Result};
+use crate::{home, locate, output};
+use anyhow::Result;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -62,8 +62,7 @@ fn run_recall(arguments: &RecallArguments, manner: &Manner<'_>) -> Result<()> {
     let table = Table::new(&summary);
     if let Some(path) = &arguments.plot {
         let title = format!("Recall: {}", manner.asking.model.as_deref().unwrap_or("w4pack"));
-        std::fs::write(path, table.svg(&title))
-            .with_context(|| format!("could not write `{}`", path.display()))?;
+        output::file(path, table.svg(&title).as_bytes())?;
     }
     manner.print(&summary, &table.text())
 }

@@ -5,7 +5,7 @@ use crate::args::InspectArguments;
 use crate::message::Usage;
 use crate::progress::Bytes;
 use crate::{locate, output};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::process::ExitCode;
 use w4pack_verify::inspect::{inspect, plot};
 
@@ -21,8 +21,7 @@ pub fn run(arguments: &InspectArguments, quiet: bool) -> Result<ExitCode> {
     let xray = inspect(&source, &bar)?;
     bar.0.finish();
     if let Some(path) = &arguments.plot {
-        std::fs::write(path, plot::svg(&xray))
-            .with_context(|| format!("could not write `{}`", path.display()))?;
+        output::file(path, plot::svg(&xray).as_bytes())?;
     }
     if arguments.json {
         output::json(&xray)?;

@@ -39,7 +39,10 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
     }
     let packed = packed.context("clap demands a checkpoint or --self-test")?;
     if let Some(path) = &arguments.write_statement {
-        check_statement_place(path, &*packed)?;
+        let towers = locate(&arguments.towers_from)?;
+        for checkpoint in [Some(&packed), source.as_ref(), towers.as_ref()].into_iter().flatten() {
+            check_statement_place(path, &**checkpoint)?;
+        }
     }
     let mut report = match &arguments.hashes {
         Some(path) => {
@@ -55,8 +58,7 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
     }
     bar.0.finish();
     if let (Some(path), Some(statement)) = (&arguments.write_statement, statement::write(&report)) {
-        let text = format!("{statement:#}\n");
-        fs::write(path, text).with_context(|| format!("could not write `{}`", path.display()))?;
+        output::file(path, format!("{statement:#}\n").as_bytes())?;
     }
     if arguments.json {
         output::json(&report)?;
@@ -115,14 +117,24 @@ fn against_gguf(
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("could not read `{}`", path.display()))
+    fs::read(path)
+        .map_err(|error| Usage::new(format!("could not read `{}`: {error}", path.display())).into())
 }
 
-/// A statement in the folder that it speaks of would be a file that it does not speak of.
+/// A statement in a folder that it speaks of would be a file that it does not speak of; and it takes
+/// the place of an older statement only.
 fn check_statement_place(path: &Path, packed: &dyn Source) -> Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let folder = parent.unwrap_or(Path::new(".")).canonicalize();
     let packed = Path::new(packed.label()).canonicalize();
+    let is_statement = |content: Vec<u8>| {
+        serde_json::from_slice::<serde_json::Value>(&content)
+            .is_ok_and(|value| value["_type"] == "https://in-toto.io/Statement/v1")
+    };
+    if fs::symlink_metadata(path).is_ok() && !fs::read(path).is_ok_and(is_statement) {
+        let message = format!("`{}` is there and is no statement", path.display());
+        return Err(Usage::new(message).hint("give another name with --write-statement").into());
+    }
     if let (Ok(folder), Ok(packed)) = (folder, packed)
         && folder.starts_with(packed)
     {

@@ -105,3 +105,30 @@ fn what_is_missing_is_said_in_words() {
     let talk = refuse(2, &["restore", text(&packed), "--out", text(&back)]);
     assert!(talk.contains("it is not empty"), "{talk}");
 }
+
+/// A manifest may come from anybody: its paths never lead out of the folder that is written.
+#[test]
+fn paths_of_a_manifest_do_not_leave_the_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    succeed(&["fixture", "tiny", "--out", text(&path("source")), "--quiet"]);
+    let (source, packed) = (path("source"), path("packed"));
+    let convert = ["convert", text(&source), "--out", text(&packed)];
+    succeed(&[&convert[..], &["--towers", "keep", "--quiet"]].concat());
+    let file = packed.join("w4pack/manifest.json");
+    let good: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    for evil in ["../evil.txt", "/tmp/w4pack-evil.txt", "a/../../evil.txt", "..", ""] {
+        let mut manifest = good.clone();
+        let text_record = serde_json::json!({"path": evil, "text": "evil"});
+        manifest["source"]["texts"].as_array_mut().unwrap().push(text_record);
+        fs::write(&file, manifest.to_string()).unwrap();
+        let talk = refuse(2, &["restore", text(&path("packed")), "--out", text(&path("back"))]);
+        assert!(talk.contains("manifest.json") && talk.contains(evil), "{talk}");
+        let mut left: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["packed", "source"]);
+    }
+}

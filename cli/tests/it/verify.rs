@@ -150,3 +150,26 @@ fn inspect_shows_the_grid_and_draws_it() {
     assert!(String::from_utf8(packed.stdout).unwrap().contains("packed by: "));
     refuse(2, &["inspect", text(&out), "--plot", "grid.jpg"]);
 }
+
+/// A statement never takes the place of a source's file, nor of anything but a statement.
+#[test]
+fn a_statement_overwrites_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, packed) = (folder.path().join("source"), folder.path().join("packed"));
+    succeed(&["fixture", "tiny", "--out", text(&source), "--quiet"]);
+    succeed(&["convert", text(&source), "--out", text(&packed), "--quiet"]);
+    let prove = ["verify", text(&packed), "--source", text(&source), "--write-statement"];
+    let config = source.join("config.json");
+    let before = std::fs::read(&config).unwrap();
+    refuse(2, &[&prove[..], &[text(&config)]].concat());
+    refuse(2, &[&prove[..], &[text(&source.join("new.json"))]].concat());
+    assert_eq!(std::fs::read(&config).unwrap(), before);
+    let mine = folder.path().join("mine.json");
+    std::fs::write(&mine, "{}").unwrap();
+    let talk = refuse(2, &[&prove[..], &[text(&mine)]].concat());
+    assert!(talk.contains("is no statement") && talk.contains("hint:"), "{talk}");
+    assert_eq!(std::fs::read(&mine).unwrap(), b"{}");
+    let statement = folder.path().join("statement.json");
+    succeed(&[&prove[..], &[text(&statement)]].concat());
+    succeed(&[&prove[..], &[text(&statement)]].concat());
+}

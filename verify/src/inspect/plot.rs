@@ -30,7 +30,7 @@ pub fn svg(xray: &XRay) -> String {
             .collect();
         bars(&mut svg, 20, top, 340, &format!("{name}: peak levels"), &peaks);
         let used = |count: &u64| *count > 0;
-        let first = survey.step_exponents.iter().position(|count| used(count)).unwrap_or(0);
+        let first = survey.step_exponents.iter().position(&used).unwrap_or(0);
         let last = survey.step_exponents.iter().rposition(used).unwrap_or(0);
         let steps: Vec<(String, u64)> = (first..=last)
             .map(|place| {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use w4pack_format::digest::sha256;
+use w4pack_format::source::check_relative_path;
 use w4pack_format::{FormatError, Result, json};
 
 /// What a listing says about the source.
@@ -52,6 +53,7 @@ impl Listing {
             Err(FormatError::Field { file: label.into(), field: "(listing)".into(), problem })
         };
         for (number, file) in files.iter().enumerate() {
+            check_relative_path(&file.path, label)?;
             if files[..number].iter().any(|earlier| earlier.path == file.path) {
                 return fail(format!("it names `{}` twice", file.path));
             }

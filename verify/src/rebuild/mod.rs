@@ -69,7 +69,11 @@ impl Rebuilt {
         for file in &listing.files {
             let mut fail = |class, detail| faults.push(Fault::of_file(class, &file.path, detail));
             if self.absent.contains(&file.path) {
-                if companions::is_needed(&file.path) {
+                if is_weights(&file.path) {
+                    let detail =
+                        "the listing names this weight file, the result's manifest does not";
+                    fail(FaultClass::Manifest, detail.into());
+                } else if companions::is_needed(&file.path) {
                     let detail = "the listing names this file, the result lacks it";
                     fail(FaultClass::CompanionFile, detail.into());
                 } else {
@@ -78,7 +82,14 @@ impl Rebuilt {
                 continue;
             }
             match (report.hashes.source.get(&file.path), &file.sha256) {
-                (Some(is), Some(said)) if is == said => {}
+                (Some(is), Some(said)) if is == said => {
+                    let bytes = self.source.size(&file.path).unwrap_or_default();
+                    if bytes != file.bytes {
+                        let said = file.bytes;
+                        let detail = format!("it has {bytes} bytes, the source's has {said}");
+                        fail(FaultClass::Size, detail);
+                    }
+                }
                 (Some(is), said) => {
                     let said = said.as_deref().unwrap_or("nothing");
                     let detail = format!(
@@ -180,6 +191,10 @@ impl RebuiltSource {
         };
         Ok(Rebuilt { source: Arc::new(source), absent })
     }
+}
+
+fn is_weights(path: &str) -> bool {
+    path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json")
 }
 
 fn missing_words(name: &str, has_towers: bool) -> String {

@@ -49,6 +49,28 @@ fn a_source_that_is_rebuilt_has_the_listed_hashes() {
     }
 }
 
+/// A listing is held against all that it says: sizes, and weight files that the result knows
+/// nothing of. Its paths lead nowhere.
+#[test]
+fn a_listing_counts_whole() {
+    let (source, pack) = pair(45, ScaleDtype::F16);
+    let listing = lines(&source.source());
+    let size = format!(" {} {WEIGHTS}", source.source().size(WEIGHTS).unwrap());
+    assert!(listing.contains(&size));
+    let other = listing.replace(&size, &size.replacen(' ', " 1", 1));
+    let report = rebuilt(&pack, Some(&source), &other);
+    assert_eq!((report.faults[0].class, &*report.faults[0].file), (FaultClass::Size, WEIGHTS));
+    assert_eq!(report.verdict, Verdict::Disproved);
+    let more = format!("{listing}{} 10 model-2.safetensors\n", "0".repeat(64));
+    let report = rebuilt(&pack, Some(&source), &more);
+    assert_eq!(report.faults[0].class, FaultClass::Manifest, "{report}");
+    for path in ["../model.safetensors", "/etc/model.safetensors", "a/../../b"] {
+        let line = format!("{listing}{} 10 {path}\n", "0".repeat(64));
+        let error = Listing::parse("listing", line.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(path), "{error}");
+    }
+}
+
 #[test]
 fn damage_shows_as_another_hash() {
     let (source, good) = pair(50, ScaleDtype::F16);
