@@ -5,7 +5,7 @@ mod kernels;
 mod models;
 mod planner;
 #[path = "../model/support/mod.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the suite of the CPU uses the rest")]
 mod support;
 
 use w4pack_kernels::cuda::Gpu;
