@@ -99,6 +99,18 @@ pub enum RuntimeError {
         /// NaN or infinite.
         value: f32,
     },
+    /// A constraint that leaves no token to choose.
+    #[error("the constraint allows no token here")]
+    NothingAllowed,
+    /// A constraint that cannot go on.
+    #[error("the constraint on the answer failed: {problem}")]
+    Constraint {
+        /// What it says.
+        problem: String,
+    },
+    /// A fault of this program that ended one answer.
+    #[error("a fault inside w4pack broke this answer off; the log has more")]
+    Panic,
     /// The system gave no memory.
     #[error("no memory for {what}: {bytes} bytes were asked for")]
     Memory {
