@@ -1,5 +1,6 @@
 //! What can go wrong between a checkpoint and an answer.
 
+use crate::chat::ChatError;
 use w4pack_format::FormatError;
 
 /// Result of this crate.
@@ -11,6 +12,9 @@ pub enum RuntimeError {
     /// The checkpoint cannot be read, or a tensor is not what it must be.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// Tokenizer or template of a checkpoint cannot be used.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
     /// A model that can be converted and not run.
     #[error("`{place}` is {what}")]
     Unsupported {
@@ -177,6 +181,7 @@ impl RuntimeError {
     pub fn hint(&self) -> Option<String> {
         match self {
             RuntimeError::Format(error) => error.hint(),
+            RuntimeError::Chat(error) => error.hint(),
             RuntimeError::Scale { .. } => Some(
                 "the checkpoint is broken; convert it again or check it with `w4pack verify`"
                     .into(),
