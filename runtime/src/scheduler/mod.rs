@@ -196,8 +196,9 @@ impl Scheduler {
         &self.options
     }
 
-    /// Refuses new jobs, lets running and waiting ones end within `limit`, breaks off the rest, and
-    /// returns when the thread has ended.
+    /// Refuses new jobs, lets running and waiting ones end within `limit`, breaks off the rest, has
+    /// what slots hold written to disk if there is a [`PromptCache`], and returns when the thread
+    /// has ended.
     pub fn stop(&self, limit: Duration) {
         {
             let messages = self.messages();

@@ -111,6 +111,28 @@ proptest! {
     }
 }
 
+/// Conversations that come and go, long after every slot has been as full as it gets.
+#[test]
+fn many_answers_take_no_more_memory_than_some() {
+    let scheduler = with(engine(64), 2, 3);
+    let mut bytes = Vec::new();
+    for seed in 0..600u64 {
+        let length = 20 + (seed as usize * 7) % 200;
+        let system = [words(10, seed % 2), vec![TURN_END]].concat();
+        ask(&scheduler, job([&system[..], &random::tokens(length, seed)].concat(), 2));
+        let gauges = scheduler.gauges();
+        bytes.push(gauges.slot_bytes + gauges.checkpoint_bytes);
+    }
+    let (some, rest) = bytes.split_at(200);
+    assert!(
+        rest.iter().max() <= some.iter().max(),
+        "{:?} {:?}",
+        some.iter().max(),
+        rest.iter().max()
+    );
+    assert!(scheduler.gauges().cached_tokens > 100 * 11, "first turns are shared");
+}
+
 /// The slot that holds most of a prompt is taken; if none does, the one used least recently.
 #[test]
 fn conversations_find_their_own_slots() {
