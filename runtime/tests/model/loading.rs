@@ -5,8 +5,9 @@ use crate::support::random;
 use crate::support::*;
 use half::f16;
 use std::fs;
+use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::dtype::Dtype;
-use w4pack_runtime::{Model, RuntimeError, WeightValues};
+use w4pack_runtime::{Model, RuntimeError, WeightValues, weights};
 
 fn load_draft(draft: &Draft) -> w4pack_runtime::Result<Model> {
     let folder = tempfile::tempdir().expect("a folder");
