@@ -34,6 +34,10 @@ pub struct ServeArguments {
     /// Answers that may wait for a slot; more are refused with 429.
     #[arg(long, default_value_t = 64)]
     pub queue: usize,
+    /// On a GPU, let the tokens of an answer stand for those of the next prompt: faster turns, which
+    /// may differ by rounding from those after a fresh start. On the CPU they always do, exactly.
+    #[arg(long)]
+    pub reuse_answers: bool,
     /// Keep prompts in this folder, so that they survive a restart.
     #[arg(long, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,

@@ -186,6 +186,7 @@ fn load(arguments: &ServeArguments, name: &str, quiet: bool) -> Result<Service> 
         slots,
         queue: arguments.queue,
         turn_ends: Service::turn_ends(&text),
+        reuse_answers: arguments.reuse_answers,
         prompt_cache: prompt_cache.transpose()?,
         ..SchedulerOptions::default()
     };
