@@ -46,7 +46,7 @@ pub fn cards() -> Result<usize> {
 }
 
 /// Kernels whose names are not one of a source file's own: every entry point, by source.
-const ENTRIES: [(&str, &[&str]); 8] = [
+const ENTRIES: [(&str, &[&str]); 10] = [
     (
         "attention_decode",
         &[
@@ -125,6 +125,35 @@ const ENTRIES: [(&str, &[&str]); 8] = [
         ],
     ),
     ("rows", &["norm_rows", "map_rows", "softcap"]),
+    (
+        "token_attention",
+        &[
+            "token_attention_sliding_64",
+            "token_attention_sliding_256",
+            "token_attention_sliding_512",
+            "token_attention_full_64",
+            "token_attention_full_256",
+            "token_attention_full_512",
+            "token_join",
+        ],
+    ),
+    (
+        "token_product",
+        &[
+            "token_normed",
+            "token_plain",
+            "token_geglu",
+            "token_gated",
+            "token_logits",
+            "token_normed_1536",
+            "token_geglu_1536",
+            "token_gated_1536",
+            "token_logits_1536",
+            "token_plain_256",
+            "token_plain_two",
+            "token_plain_three",
+        ],
+    ),
 ];
 
 /// A card with the kernels on it and one stream that everything runs in.
@@ -244,6 +273,11 @@ impl Gpu {
     /// `sm_90`, `compute_75`: which kernels were loaded.
     pub fn kernels(&self) -> &'static str {
         self.target.name
+    }
+
+    /// Whether the loaded kernels join a sliding layer's pieces in clusters of blocks.
+    pub fn has_clusters(&self) -> bool {
+        matches!(self.target.name, "sm_90" | "sm_100" | "sm_120")
     }
 
     /// Bytes of shared memory that `gemm_mma` of these kernels wants: two tiles from sm_80 on, one in

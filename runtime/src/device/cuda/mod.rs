@@ -5,6 +5,7 @@
 mod passes;
 mod plan;
 mod probe;
+mod token;
 mod upload;
 
 pub use passes::Products;
@@ -88,6 +89,8 @@ pub struct CudaDevice {
     plan: Plan,
     layout: Layout,
     products: Products,
+    /// Whether one token goes through the layers on tensor cores.
+    tensor_token: bool,
     table: Table,
     slots: Vec<Option<Cache>>,
     /// A slot's decode step, captured when it is first taken.
@@ -170,6 +173,7 @@ impl CudaDevice {
             plan,
             layout,
             products: Products::Ffma,
+            tensor_token: false,
             table,
             slots: vec![None; slots],
             graphs: (0..slots).map(|_| None).collect(),
@@ -181,6 +185,8 @@ impl CudaDevice {
             Some(products) => products,
             None => device.faster_products()?,
         };
+        device.tensor_token = device.products == Products::Mma
+            && token::fits(&device.config.text, &device.layout, device.gpu.card());
         Ok(device)
     }
 
@@ -217,6 +223,12 @@ impl CudaDevice {
     /// How prompts are multiplied.
     pub fn products(&self) -> Products {
         self.products
+    }
+
+    /// Whether a single token goes through the layers on tensor cores: where prompts do, and every
+    /// matrix has f16 steps and whole tiles.
+    pub fn takes_tokens_on_tensor_cores(&self) -> bool {
+        self.tensor_token
     }
 
     /// How loading went.
@@ -281,6 +293,7 @@ impl CudaDevice {
             layout: &self.layout,
             kv: self.options.kv,
             products: self.products,
+            tensor_token: self.tensor_token,
             table,
         }
     }

@@ -36,21 +36,23 @@ pub(super) struct Passes<'a> {
     pub layout: &'a Layout,
     pub kv: KvType,
     pub products: Products,
+    /// Whether one token goes through the layers on tensor cores, see `token.rs`.
+    pub tensor_token: bool,
     /// The per-layer table as the kernel sees it, and whether its rows are the tokens'.
     pub table: Option<(Matrix, bool)>,
 }
 
 /// The residual stream of one token on its way: where it is, and what is still to be added to it.
 #[derive(Clone, Copy)]
-struct Stream {
-    at: Address,
-    delta: Address,
-    delta_norm: Address,
-    scalar: f32,
+pub(super) struct Stream {
+    pub at: Address,
+    pub delta: Address,
+    pub delta_norm: Address,
+    pub scalar: f32,
 }
 
 impl Stream {
-    fn new(at: Address) -> Self {
+    pub fn new(at: Address) -> Self {
         Self { at, delta: 0, delta_norm: 0, scalar: 1.0 }
     }
 }
@@ -61,7 +63,7 @@ macro_rules! arguments {
 }
 
 impl Passes<'_> {
-    fn launch(
+    pub(super) fn launch(
         &self,
         kernel: &str,
         grid: [usize; 2],
@@ -75,15 +77,15 @@ impl Passes<'_> {
         unsafe { self.gpu.launch(kernel, grid, threads, shared as u32, arguments) }
     }
 
-    fn work(&self) -> &Work {
+    pub(super) fn work(&self) -> &Work {
         &self.layout.work
     }
 
-    fn epsilon(&self) -> f32 {
+    pub(super) fn epsilon(&self) -> f32 {
         self.text.rms_norm_eps as f32
     }
 
-    fn cap(&self) -> f32 {
+    pub(super) fn cap(&self) -> f32 {
         self.text.final_logit_softcapping.map_or(0.0, |cap| cap as f32)
     }
 
@@ -157,6 +159,9 @@ impl Passes<'_> {
         per_layer: Address,
         turns: Address,
     ) -> Result<()> {
+        if self.tensor_token {
+            return self.tensor_token_layers(caches, layers, x, per_layer, turns);
+        }
         let mut stream = Stream::new(x);
         for number in layers {
             stream = self.token_layer(caches, number, stream, per_layer, turns)?;
@@ -167,7 +172,7 @@ impl Passes<'_> {
     }
 
     /// The stream through a norm (0: none); it is written to `out` (0: nowhere) on the way.
-    fn input(&self, stream: &Stream, norm: Address, out: Address) -> Input {
+    pub(super) fn input(&self, stream: &Stream, norm: Address, out: Address) -> Input {
         Input {
             stream: stream.at,
             delta: stream.delta,
@@ -180,12 +185,12 @@ impl Passes<'_> {
     }
 
     /// The stream that a block's output is to be added to, brought up to date at `at`.
-    fn advance(&self, at: Address, delta: Address, delta_norm: Address) -> Stream {
+    pub(super) fn advance(&self, at: Address, delta: Address, delta_norm: Address) -> Stream {
         Stream { at, delta, delta_norm, scalar: 1.0 }
     }
 
     /// Where the stream goes next: never where it is.
-    fn other(&self, at: Address) -> Address {
+    pub(super) fn other(&self, at: Address) -> Address {
         let [one, other] = self.work().streams;
         if at == one { other } else { one }
     }
@@ -298,7 +303,7 @@ impl Passes<'_> {
         Ok(self.launch(gemv.kernel(), [blocks, 1], GEMV_THREADS, shared, &arguments![gemv])?)
     }
 
-    fn attention_of_token(
+    pub(super) fn attention_of_token(
         &self,
         caches: &[Option<KvLayer>],
         number: usize,
@@ -625,12 +630,12 @@ impl Passes<'_> {
     }
 }
 
-fn config_width(text: &TextConfig) -> usize {
+pub(super) fn config_width(text: &TextConfig) -> usize {
     text.hidden_size_per_layer_input
 }
 
 /// q, and k and v where the layer owns them.
-fn qkv(weights: &LayerWeights<Placed>) -> Vec<Matrix> {
+pub(super) fn qkv(weights: &LayerWeights<Placed>) -> Vec<Matrix> {
     let mut parts = vec![weights.q_proj.matrix];
     if let Some(own) = &weights.keys_and_values {
         // Where the values are the keys' projection, loading has refused.
@@ -640,7 +645,7 @@ fn qkv(weights: &LayerWeights<Placed>) -> Vec<Matrix> {
     parts
 }
 
-fn cache_of(caches: &[Option<KvLayer>], number: usize, config: &LayerConfig) -> KvLayer {
+pub(super) fn cache_of(caches: &[Option<KvLayer>], number: usize, config: &LayerConfig) -> KvLayer {
     caches[config.kv_source.unwrap_or(number)].expect("a layer's source owns keys and values")
 }
 

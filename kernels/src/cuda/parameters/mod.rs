@@ -1,5 +1,12 @@
 //! The kernels' parameter structs, field for field as in `kernels/cuda/`.
 
+mod token;
+
+pub use token::{
+    ATTENTION_HEADS, ATTENTION_THREADS, MOST_PIECES, PRODUCT_THREADS, SLIDING_PIECES,
+    STATIC_SHARED, Span, TokenAttention, TokenLaunch, TokenProduct, TokenResult,
+};
+
 use super::memory::Address;
 
 /// How the values of a matrix are stored.
