@@ -247,12 +247,13 @@ __device__ __forceinline__ void product(const TokenProduct &g) {
 #pragma unroll
         for (int i = 0; i < HELD; i++) {
             int at = i * lanes;
-            // Beyond the end words are 0, and so is what they are multiplied by.
-            if (!COUNT && first + at >= end) at = 0;
+            // Beyond the end words and steps are 0, and whatever group they are multiplied by: the first.
+            if (!COUNT && first + at >= end) at = -first;
             const uint4 words[2] = {held.words[0][i][lane], held.words[1][i][lane]};
             const u16 steps[2] = {held.steps[0][i][r][t], held.steps[1][i][r][t]};
-            const uint4 lows[2] = {low[at], low[low_half + at]};
-            const uint4 highs[2] = {high[at], high[high_half + at]};
+            const int low_at = COUNT || is_low ? at : 0, high_at = COUNT || is_high ? at : 0;
+            const uint4 lows[2] = {low[low_at], low[low_half + low_at]};
+            const uint4 highs[2] = {high[high_at], high[high_half + high_at]};
             multiply(words, steps, lows, highs, ends[at], sum);
         }
         __syncwarp();

@@ -177,14 +177,15 @@ fn numbers(bench: &Bench, digits: Address, columns: usize) -> Vec<f64> {
     let raw = bytes(bench, digits, digit_bytes(columns));
     let groups = columns / 32;
     let scale = |group: usize| {
-        let at = 96 * groups + 4 * group;
+        let at = 96 * groups + 8 * group;
         f64::from(f32::from_le_bytes(raw[at..at + 4].try_into().expect("four bytes")))
     };
     let number = |i: usize| {
         let (group, k) = (i / 32, i % 32);
         let (word, odd, byte) = (k / 8, k % 2, k % 8 / 2);
         let digit = |d: usize| {
-            f64::from(raw[((2 * d + odd) * groups + group) * 16 + 4 * word + byte] as i8)
+            let plane = (2 * d + word / 2) * groups + group;
+            f64::from(raw[16 * plane + 8 * (word % 2) + 4 * odd + byte] as i8)
         };
         (digit(0) + 256.0 * digit(1) + 65536.0 * digit(2)) * scale(group)
     };

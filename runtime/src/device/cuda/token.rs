@@ -123,6 +123,7 @@ impl Passes<'_> {
                 1 | 4 => [&o_proj, &gu],
                 2 => [&gu, none],
                 5 => [&gu, &down],
+                7 => [&gu, none],
                 _ => [none, none],
             };
             let (product, launch) = self.product(TokenResult::Normed, &qkv(weights), ahead);
@@ -140,7 +141,7 @@ impl Passes<'_> {
                 _ => none,
             },
         )?;
-        let ahead: &[Matrix] = if matches!(mode, 3..=6) { none } else { &down };
+        let ahead: &[Matrix] = if matches!(mode, 3..=7) { none } else { &down };
         self.plain(o_proj[0], work.attention_digits, attention_out, ahead)?;
 
         let stream = self.advance(at, attention_out, vectors.post_attention_norm);
@@ -150,7 +151,12 @@ impl Passes<'_> {
         let (product, launch) = self.product(TokenResult::Geglu, &gate_and_up(weights), ahead);
         let product = TokenProduct { input, digits_out: work.mlp_digits, ..product };
         self.launch_product(TokenResult::Geglu, &product, launch)?;
-        self.plain(down[0], work.mlp_digits, mlp_out, if mode == 6 { none } else { next })?;
+        self.plain(
+            down[0],
+            work.mlp_digits,
+            mlp_out,
+            if matches!(mode, 6 | 7) { none } else { next },
+        )?;
         let stream = self.advance(at, mlp_out, vectors.post_mlp_norm);
 
         let Some(block) = &weights.per_layer_block else {
