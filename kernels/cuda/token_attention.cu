@@ -127,7 +127,7 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
         for (int h = 0; h < 2; h++) {
             const uint4 *row = (const uint4 *)(keys + row_of(first + KEYS * warp + r + 8 * h)) + t;
 #pragma unroll
-            for (int i = 0; i < HEAD_DIM / 32; i++) x[h][i] = row[4 * i];
+            for (int i = 0; i < HEAD_DIM / 32; i++) x[h][i] = __ldcg(row + 4 * i);
         }
     };
     auto load_values = [&](int first, int tile) {
@@ -137,13 +137,15 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int p = first + KEYS * tile + 2 * t + i % 2 + i / 2 * 8;
-                v[m][tile][i] = *((const uint4 *)(values + row_of(p) + 64 * (warp + m * WARPS)) + r);
+                v[m][tile][i] =
+                    __ldcg((const uint4 *)(values + row_of(p) + 64 * (warp + m * WARPS)) + r);
             }
         }
     };
     if (HELD) {
         // What earlier steps have stored does not change: it comes before the wait. Only the token's
-        // own row is not there yet.
+        // own row is not there yet, and comes again later; so nothing here may stay in the
+        // first-level cache.
         if (begin < end) {
             load_keys(begin);
 #pragma unroll

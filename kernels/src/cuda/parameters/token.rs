@@ -177,15 +177,8 @@ impl TokenProduct {
         let most = (32 << 10) / (TILE * 4 * tasks_of_tile);
         // One block a multiprocessor, so that the next kernel's blocks find room beside them; two
         // where there is much to read.
-        let knob = |name: &str, d: usize| {
-            std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(d)
-        };
-        let times = match result {
-            TokenResult::Logits => knob("W4_HEAD", 2),
-            TokenResult::Geglu => knob("W4_GEGLU", 1),
-            _ => 1,
-        };
-        let blocks = times * multiprocessors;
+        let is_large = matches!(result, TokenResult::Logits | TokenResult::Geglu);
+        let blocks = if is_large { 2 } else { 1 } * multiprocessors;
         let together = result.tiles_together();
         let units = rows as usize / result.rows_of_tile() / together;
         let units_per_block = units.div_ceil(blocks).min(most / together).max(1);
@@ -193,7 +186,7 @@ impl TokenProduct {
         let fixed = super::digit_bytes(columns).next_multiple_of(16) + sums;
         let ring = |slots: usize| slots * PRODUCT_THREADS as usize / 32 * SLOT;
         let fits = |slots: &usize| fixed + ring(*slots) + STATIC_SHARED <= shared_memory;
-        let slots = (1..=knob("W4_SLOTS", 3)).rev().find(fits).unwrap_or(1);
+        let slots = (1..=3).rev().find(fits).unwrap_or(1);
         let product = Self {
             part,
             input: Input::plain(0),

@@ -54,10 +54,6 @@ fn span(parts: &[Matrix]) -> Span {
     Span { address: first.values, bytes: bytes / 16 * 16 }
 }
 
-fn knob(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
-
 impl Passes<'_> {
     /// Layers and head for one token, whose position is in `Step`.
     pub(super) fn tensor_token_layers(
@@ -114,49 +110,21 @@ impl Passes<'_> {
         let moved = if stream.delta == 0 { 0 } else { self.other(stream.at) };
         let o_proj = [weights.o_proj.matrix];
         let input = self.input(&stream, vectors.input_norm, moved);
-        let mode = knob("W4_MODE", 0);
-        let none: &[Matrix] = &[];
-        let gu = gate_and_up(weights);
-        {
-            let ahead: [&[Matrix]; 2] = match mode {
-                0 => [&o_proj, none],
-                1 | 4 => [&o_proj, &gu],
-                2 => [&gu, none],
-                5 => [&gu, &down],
-                7 => [&gu, none],
-                _ => [none, none],
-            };
-            let (product, launch) = self.product(TokenResult::Normed, &qkv(weights), ahead);
-            let product = TokenProduct { input, out: work.qkv, ..product };
-            self.launch_product(TokenResult::Normed, &product, launch)?;
-        }
+        // The MLP's first weights are the most: they need the time of two kernels, and many blocks to
+        // ask for them.
+        self.normed(&qkv(weights), input, work.qkv, &gate_and_up(weights))?;
         let at = if moved == 0 { stream.at } else { moved };
-        self.tensor_attention(
-            caches,
-            number,
-            turns,
-            match mode {
-                0 | 3 => &gu,
-                2 | 5 => &o_proj,
-                _ => none,
-            },
-        )?;
-        let ahead: &[Matrix] = if matches!(mode, 3..=7) { none } else { &down };
-        self.plain(o_proj[0], work.attention_digits, attention_out, ahead)?;
+        self.tensor_attention(caches, number, turns, &o_proj)?;
+        self.plain(o_proj[0], work.attention_digits, attention_out, &down)?;
 
         let stream = self.advance(at, attention_out, vectors.post_attention_norm);
         let at = self.other(at);
         let input = self.input(&stream, vectors.pre_mlp_norm, at);
-        let ahead = [&block_parts[..], if matches!(mode, 3 | 4) { &down[..] } else { none }];
+        let ahead = [&block_parts[..]];
         let (product, launch) = self.product(TokenResult::Geglu, &gate_and_up(weights), ahead);
         let product = TokenProduct { input, digits_out: work.mlp_digits, ..product };
         self.launch_product(TokenResult::Geglu, &product, launch)?;
-        self.plain(
-            down[0],
-            work.mlp_digits,
-            mlp_out,
-            if matches!(mode, 6 | 7) { none } else { next },
-        )?;
+        self.plain(down[0], work.mlp_digits, mlp_out, next)?;
         let stream = self.advance(at, mlp_out, vectors.post_mlp_norm);
 
         let Some(block) = &weights.per_layer_block else {
