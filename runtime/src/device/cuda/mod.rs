@@ -1,13 +1,12 @@
 //! A card: weights in one arena, a decode step as one captured graph, prompts in chunks.
 //!
-//! `plan.rs` decides what lies where, `upload.rs` brings it there, `passes.rs` is the forward pass,
+//! `plan.rs` decides what lies where, `upload.rs` brings it there, `passes` is the forward pass,
 //! `snapshot.rs` copies what slots hold.
 
 mod passes;
 mod plan;
 mod probe;
 mod snapshot;
-mod token;
 mod upload;
 
 pub use passes::Products;
@@ -188,7 +187,7 @@ impl CudaDevice {
             None => device.faster_products()?,
         };
         device.tensor_token = device.products == Products::Mma
-            && token::fits(&device.config.text, &device.layout, device.gpu.card());
+            && passes::fits_tensor_cores(&device.config.text, &device.layout, device.gpu.card());
         Ok(device)
     }
 

@@ -5,8 +5,9 @@
 //! itself; all others get them from the kernel before. Each asks for the weights of a later one on
 //! the way, so that memory works while the chain waits for itself.
 
-use super::passes::{Passes, Stream, cache_of, config_width, qkv};
-use super::plan::{KvType, Layout, Placed, qkv_width};
+use super::token::Stream;
+use super::{Passes, cache_of, config_width, qkv};
+use crate::device::cuda::plan::{KvType, Layout, Placed, qkv_width};
 use crate::error::Result;
 use crate::model::LayerWeights;
 use w4pack_format::config::{LayerConfig, TextConfig};
@@ -20,7 +21,7 @@ use w4pack_kernels::cuda::{Address, Card, CudaError};
 const MOST_AHEAD: u64 = 24 << 20;
 
 /// Whether all products of a token have a kernel here that fits into the card's shared memory.
-pub(super) fn fits(text: &TextConfig, layout: &Layout, card: &Card) -> bool {
+pub(in crate::device::cuda) fn fits(text: &TextConfig, layout: &Layout, card: &Card) -> bool {
     let takes = |result: TokenResult, parts: &[Matrix]| {
         let shared =
             || TokenProduct::new(result, parts, card.multiprocessors, card.shared_memory).1.shared;
