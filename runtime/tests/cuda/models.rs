@@ -134,6 +134,9 @@ fn prompts_and_answers_are_those_of_the_plain_pass() {
 
 /// Models whose matrices all have f16 steps and whole tiles: their single tokens go through the
 /// layers on tensor cores. One has E2B's widths, one the smallest.
+///
+/// Scores of random heads reach their length, so what a key's rounding moves grows with it: the
+/// tolerances are those of heads of 64 times the longest head over 64.
 #[test]
 fn tokens_on_tensor_cores_are_those_of_the_plain_pass() {
     if !has_card() {
@@ -158,6 +161,8 @@ fn tokens_on_tensor_cores_are_those_of_the_plain_pass() {
     let mixed = shaped(256, 384, 128, 32, 64);
     let wide = shaped(1536, 1536, 256, 256, 512);
     for (name, config, count) in [("small", small, 90), ("mixed", mixed, 90), ("wide", wide, 24)] {
+        let longer = config["global_head_dim"].as_f64().expect("a number") / 64.0;
+        let (tolerance, usual_bound) = (TOLERANCE * longer, USUAL * longer);
         let folder = tempfile::tempdir().expect("a folder");
         random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
         let model = load(folder.path());
@@ -174,7 +179,7 @@ fn tokens_on_tensor_cores_are_those_of_the_plain_pass() {
                 let found = prompt_then_decode(&mut device, prompt_tokens, piece, answer);
                 for (step, row) in found.iter().enumerate() {
                     let far = worst(row, rows[prompt - 1 + step]);
-                    assert!(far <= TOLERANCE, "{name}, {prompt}/{piece}+{step}: {far}");
+                    assert!(far <= tolerance, "{name}, {prompt}/{piece}+{step}: {far}");
                 }
                 let same = first.get_or_insert_with(|| found.clone());
                 assert_eq!(*same, found, "{name}: pieces of {piece} change bits");
@@ -184,7 +189,7 @@ fn tokens_on_tensor_cores_are_those_of_the_plain_pass() {
         let expected = rows[count / 2 - 1..].concat();
         let usual = root_mean_square(&found_rows.concat(), &expected);
         println!("{name}: usually {usual:e}");
-        assert!(usual <= USUAL, "{name}: usually {usual}");
+        assert!(usual <= usual_bound, "{name}: usually {usual}");
     }
 }
 
