@@ -127,5 +127,6 @@ fn hint_of(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let runtime = || error.downcast_ref::<RuntimeError>().and_then(RuntimeError::hint);
     let fixture = || error.downcast_ref::<FixtureError>().and_then(FixtureError::hint);
     let eval = || error.downcast_ref::<EvalError>().and_then(EvalError::hint);
-    format.or_else(convert).or_else(eval).or_else(runtime).or_else(fixture)
+    let chat = || error.downcast_ref::<ChatError>().and_then(ChatError::hint);
+    format.or_else(chat).or_else(convert).or_else(eval).or_else(runtime).or_else(fixture)
 }

@@ -3,33 +3,23 @@
 use crate::answerer::{Answer, AnswerError, Answerer, Asked, Call, Reply};
 use serde_json::Value;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
-use w4pack_runtime::chat::{
-    ChatTemplate, RenderRequest, SpecialTokens, StreamDecoder, Tokenizer, parse_output,
-};
+use std::sync::Mutex;
+use w4pack_runtime::chat::{ChatText, Conversation, SpecialTokens, StreamDecoder, parse_output};
 use w4pack_runtime::{Engine, Request};
 
 /// An engine with its tokenizer and chat template; it answers one request after another.
 pub struct LocalAnswerer {
     engine: Mutex<Engine>,
     context: usize,
-    tokenizer: Arc<Tokenizer>,
-    template: ChatTemplate,
-    stop_ids: Vec<u32>,
+    text: ChatText,
     identity: Value,
 }
 
 impl LocalAnswerer {
-    /// `stop_ids` end an answer; `identity` says which model this is, see [`Answerer::identity`].
-    pub fn new(
-        engine: Engine,
-        tokenizer: Arc<Tokenizer>,
-        template: ChatTemplate,
-        stop_ids: Vec<u32>,
-        identity: Value,
-    ) -> Self {
+    /// `identity` says which model this is, see [`Answerer::identity`].
+    pub fn new(engine: Engine, text: ChatText, identity: Value) -> Self {
         let context = engine.context();
-        Self { engine: Mutex::new(engine), context, tokenizer, template, stop_ids, identity }
+        Self { engine: Mutex::new(engine), context, text, identity }
     }
 }
 
@@ -43,27 +33,25 @@ impl Answerer for LocalAnswerer {
     }
 
     fn answer(&self, asked: &Asked<'_>) -> Result<Reply, AnswerError> {
-        let prompt = self.template.render(&RenderRequest {
+        let prompt = self.text.prompt(&Conversation {
             messages: asked.messages,
             tools: asked.tools,
             enable_thinking: asked.thinking,
-            add_generation_prompt: true,
             extra: None,
         })?;
-        let ids = self.tokenizer.encode_prompt(&prompt)?;
         // As servers do: an answer may be cut by the end of the context, a prompt may not.
-        let room = self.context.saturating_sub(ids.len()).max(1);
+        let room = self.context.saturating_sub(prompt.ids.len()).max(1);
         let request = Request {
             max_tokens: Some(asked.max_tokens.min(room)),
-            prompt: ids,
-            stop_ids: self.stop_ids.clone(),
+            prompt: prompt.ids,
+            stop_ids: self.text.stop_ids().to_vec(),
             ignore_eos: false,
             sampling: asked.sampling,
             logits: false,
         };
         let mut engine = self.engine.lock().map_err(|_| AnswerError::Broken)?;
         let generation = engine.generate(&request, &mut |_| ControlFlow::Continue(()))?;
-        let output = parse_output(&prompt, &self.text(&generation.tokens));
+        let output = parse_output(&prompt.text, &self.decode(&generation.tokens));
         let calls = output.calls.into_iter();
         let answer = Answer {
             reasoning: output.reasoning,
@@ -82,8 +70,8 @@ impl Answerer for LocalAnswerer {
 impl LocalAnswerer {
     /// The text of an answer, control tokens shown. An id that tokenizer.json has no text for
     /// (random weights choose such) becomes U+FFFD, so that it stays visible in the record.
-    fn text(&self, ids: &[u32]) -> String {
-        let mut decoder = StreamDecoder::new(self.tokenizer.clone(), SpecialTokens::Show);
+    fn decode(&self, ids: &[u32]) -> String {
+        let mut decoder = StreamDecoder::new(self.text.tokenizer().clone(), SpecialTokens::Show);
         let mut text = String::new();
         for &id in ids {
             let piece = decoder.push(id);

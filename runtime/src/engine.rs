@@ -1,11 +1,12 @@
-//! Requests in, tokens out.
+//! One request in, its tokens out. Many at once: `scheduler/`.
 
+use crate::answer::{Answer, Needed};
 use crate::device::cuda::{CudaDevice, LoadReport, Sizes};
 use crate::device::{CpuDevice, Device, Slot, Wanted, Work, physical_cores};
 use crate::error::{Result, RuntimeError};
 use crate::forward::check_ids;
 use crate::model::{MemoryPlan, Model};
-use crate::sampling::{Sampler, Sampling};
+use crate::sampling::{Adjustments, Chooser, Sampling};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -205,74 +206,75 @@ impl Engine {
         token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Generation> {
         let max_tokens = self.check(request)?;
-        let sampler = Sampler::new(&request.sampling)?;
+        let vocabulary = self.vocabulary();
+        let none = Adjustments::default();
+        let chooser = Chooser::new(&request.sampling, none, None, &request.prompt, vocabulary)?;
+        let stop_ids = if request.ignore_eos { Vec::new() } else { request.stop_ids.clone() };
+        let answer = Answer::new(chooser, None, stop_ids, max_tokens);
         let slot = self.device.make_slot(request.prompt.len() + max_tokens)?;
-        let generation = self.run(request, slot, max_tokens, sampler, token);
+        let generation = self.run(request, slot, answer, token);
         self.device.free_slot(slot)?;
         generation
     }
 
     /// The tokens that may be generated, if the request can be served.
     fn check(&self, request: &Request) -> Result<usize> {
-        let (prompt, context) = (request.prompt.len(), self.context);
-        if prompt == 0 {
-            return Err(RuntimeError::EmptyPrompt);
-        }
-        let max_tokens = request.max_tokens.unwrap_or(context.saturating_sub(prompt).max(1));
-        if max_tokens == 0 {
-            return Err(setting("max_tokens", 0, "at least 1".into()));
-        }
-        if prompt.saturating_add(max_tokens) > context {
-            return Err(RuntimeError::ContextExceeded { prompt, max_tokens, context });
-        }
-        check_ids(&self.config.text, &request.prompt, 0)?;
+        let prompt = request.prompt.len();
+        let rest = self.context.saturating_sub(prompt).max(1);
+        let max_tokens = request.max_tokens.unwrap_or(rest);
+        check_prompt(&self.config, self.context, &request.prompt, max_tokens)?;
         Ok(max_tokens)
+    }
+
+    /// What a scheduler takes over.
+    pub(crate) fn into_parts(self) -> Parts {
+        let Self { config, device, context, chunk, .. } = self;
+        Parts { config, device, context, chunk }
     }
 
     fn run(
         &mut self,
         request: &Request,
         slot: Slot,
-        max_tokens: usize,
-        mut sampler: Sampler,
+        mut answer: Answer,
         token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Generation> {
         let start = Instant::now();
         let mut kept = Vec::new();
         let last = self.prefill(request, slot, &mut kept)?;
-        let mut tokens = Vec::new();
-        let mut first_chosen = start;
-        let mut id = sampler.sample(&last)?;
+        let (mut tokens, mut first_chosen) = (Vec::new(), start);
+        answer.prepare()?;
+        let mut id = answer.choose(&last)?.id;
         let finish_reason = loop {
             if tokens.is_empty() {
                 first_chosen = Instant::now();
             }
             tokens.push(id);
             let go_on = token(id);
-            if request.stop_ids.contains(&id) && !request.ignore_eos {
-                break FinishReason::Stop;
-            }
-            if tokens.len() == max_tokens {
-                break FinishReason::Length;
+            if let Some(reason) = answer.finished(id) {
+                break reason;
             }
             if go_on.is_break() {
                 break FinishReason::Cancelled;
             }
-            if request.sampling.is_greedy() && !request.logits {
-                id = self.device.decode_greedy(slot, id)?;
-                continue;
-            }
-            let last = self.device.decode(slot, id)?;
-            id = sampler.sample(&last)?;
-            if request.logits {
-                kept.extend_from_slice(&last);
-            }
+            id = match answer.prepare()? {
+                Needed::Likeliest if !request.logits => {
+                    answer.take(self.device.decode_greedy(slot, id)?)?.id
+                }
+                _ => {
+                    let last = self.device.decode(slot, id)?;
+                    if request.logits {
+                        kept.extend_from_slice(&last);
+                    }
+                    answer.choose(&last)?.id
+                }
+            };
         };
         Ok(Generation {
             tokens,
             prompt_tokens: request.prompt.len(),
             finish_reason,
-            seed: (!request.sampling.is_greedy()).then(|| sampler.seed()),
+            seed: answer.seed(),
             logits: request.logits.then_some(kept),
             prefill: first_chosen - start,
             decode: first_chosen.elapsed(),
@@ -307,6 +309,36 @@ impl Engine {
     fn vocabulary(&self) -> usize {
         self.config.text.vocab_size
     }
+}
+
+/// An engine taken apart.
+pub(crate) struct Parts {
+    pub config: Config,
+    pub device: Box<dyn Device>,
+    pub context: usize,
+    pub chunk: usize,
+}
+
+/// Whether a context can hold a prompt and `max_tokens` behind it.
+///
+/// Errors: an empty prompt, nothing to generate, too few positions, an id that is no token.
+pub(crate) fn check_prompt(
+    config: &Config,
+    context: usize,
+    prompt: &[u32],
+    max_tokens: usize,
+) -> Result<()> {
+    let tokens = prompt.len();
+    if tokens == 0 {
+        return Err(RuntimeError::EmptyPrompt);
+    }
+    if max_tokens == 0 {
+        return Err(setting("max_tokens", 0, "at least 1".into()));
+    }
+    if tokens.saturating_add(max_tokens) > context {
+        return Err(RuntimeError::ContextExceeded { prompt: tokens, max_tokens, context });
+    }
+    check_ids(&config.text, prompt, 0)
 }
 
 pub(crate) fn setting(name: &'static str, value: usize, expected: String) -> RuntimeError {

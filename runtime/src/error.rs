@@ -1,5 +1,6 @@
 //! What can go wrong between a checkpoint and an answer.
 
+use crate::chat::ChatError;
 use w4pack_format::FormatError;
 
 /// Result of this crate.
@@ -11,6 +12,9 @@ pub enum RuntimeError {
     /// The checkpoint cannot be read, or a tensor is not what it must be.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// Tokenizer or template of a checkpoint cannot be used.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
     /// A model that can be converted and not run.
     #[error("`{place}` is {what}")]
     Unsupported {
@@ -95,6 +99,18 @@ pub enum RuntimeError {
         /// NaN or infinite.
         value: f32,
     },
+    /// A constraint that leaves no token to choose.
+    #[error("the constraint allows no token here")]
+    NothingAllowed,
+    /// A constraint that cannot go on.
+    #[error("the constraint on the answer failed: {problem}")]
+    Constraint {
+        /// What it says.
+        problem: String,
+    },
+    /// A fault of this program that ended one answer.
+    #[error("a fault inside w4pack broke this answer off; the log has more")]
+    Panic,
     /// The system gave no memory.
     #[error("no memory for {what}: {bytes} bytes were asked for")]
     Memory {
@@ -150,6 +166,20 @@ pub enum RuntimeError {
         /// Its number.
         slot: usize,
     },
+    /// Contents that a slot cannot take, or a length it cannot be cut to.
+    #[error("a cache slot cannot be restored: {problem}")]
+    Snapshot {
+        /// What does not fit.
+        problem: String,
+    },
+    /// The folder of prompts cannot be used.
+    #[error("could not use `{folder}` to keep prompts: {cause}")]
+    PromptCache {
+        /// The folder.
+        folder: String,
+        /// The system's answer.
+        cause: std::io::Error,
+    },
     /// A file could not be written.
     #[error("could not write `{path}`: {cause}")]
     Write {
@@ -165,6 +195,7 @@ impl RuntimeError {
     pub fn hint(&self) -> Option<String> {
         match self {
             RuntimeError::Format(error) => error.hint(),
+            RuntimeError::Chat(error) => error.hint(),
             RuntimeError::Scale { .. } => Some(
                 "the checkpoint is broken; convert it again or check it with `w4pack verify`"
                     .into(),

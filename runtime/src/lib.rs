@@ -10,14 +10,18 @@
 //! | `forward.rs`, `attention.rs`, `experts.rs` | the pass, stage by stage |
 //! | `arithmetic.rs` | how the pass multiplies: [`Plain`] loops in f32 or f64, or the kernels |
 //! | `device/` | [`Device`], the narrow border, and the CPU behind it |
-//! | `engine.rs` | [`Engine`]: requests in, tokens out |
-//! | `sampling.rs`, `generation_config.rs` | how a token is chosen, and the checkpoint's defaults |
+//! | `engine.rs` | [`Engine`]: one request in, its tokens out |
+//! | `scheduler/` | [`Scheduler`]: many answers at once on one engine |
+//! | `sampling/`, `generation_config.rs` | how a token is chosen, and the checkpoint's defaults |
+//! | `constraint.rs` | [`Constraint`]: what holds an answer to a form |
 //! | `chat/` | text to ids and back: tokenizer, template, stream, parser |
 
+mod answer;
 pub mod arithmetic;
 mod attention;
 pub mod cache;
 pub mod chat;
+pub mod constraint;
 pub mod device;
 pub mod engine;
 mod error;
@@ -28,15 +32,18 @@ pub mod logits_file;
 pub mod model;
 pub mod number;
 pub mod sampling;
+pub mod scheduler;
 pub mod weights;
 
 pub use arithmetic::{Arithmetic, Plain};
 pub use cache::Cache;
+pub use constraint::{Allowed, Constraint};
 pub use device::{Device, Slot, Wanted, Work};
 pub use engine::{Engine, EngineOptions, FinishReason, Generation, Request};
 pub use error::{Result, RuntimeError};
 pub use generation_config::GenerationDefaults;
 pub use model::{LayerWeights, MemoryPlan, Model, Weights};
 pub use number::Number;
-pub use sampling::{Sampler, Sampling};
+pub use sampling::{Adjustments, Chosen, Sampler, Sampling};
+pub use scheduler::Scheduler;
 pub use weights::{LoadOptions, LoadProgress, Matrix, WeightValues};

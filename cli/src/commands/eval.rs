@@ -1,7 +1,6 @@
 //! `w4pack eval`: questions to a local model or a server, and two results compared.
 
 use super::engine;
-use super::run::Text;
 use crate::args::engine::WeightsName;
 use crate::args::eval::{
     AskingArguments, BfclArguments, CompareArguments, EvalArguments, EvalCommand, Gsm8kArguments,
@@ -26,7 +25,8 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
 use w4pack_format::digest::sha256;
 use w4pack_format::manifest::MANIFEST_FILE;
-use w4pack_runtime::{GenerationDefaults, Sampling};
+use w4pack_runtime::Sampling;
+use w4pack_runtime::chat::ChatText;
 
 /// Wait before a failed request is repeated for the first time.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -201,12 +201,10 @@ impl Manner<'_> {
         let source = locate::model(&name, None)?;
         let checkpoint = Arc::new(Checkpoint::open(source.clone())?);
         let config = Config::load(&*source)?;
-        let defaults = GenerationDefaults::load(&*source, &config)?;
-        let text = Text::load(&*source, &config)?;
-        let (Some(tokenizer), Some(template)) = (text.tokenizer, text.template) else {
-            let message = format!("`{name}` has no tokenizer or no chat template to ask through");
-            return Err(Usage::new(message).into());
-        };
+        let text = ChatText::load(&*source, &config)?.filter(|text| text.template().is_some());
+        let text = text.ok_or_else(|| {
+            Usage::new(format!("`{name}` has no tokenizer or no chat template to ask through"))
+        })?;
         // Another conversion under the same name is another model.
         let manifest = match source.size(MANIFEST_FILE) {
             Some(_) => Some(sha256(&source.read_file(MANIFEST_FILE)?)),
@@ -221,6 +219,6 @@ impl Manner<'_> {
         if !self.quiet {
             eprintln!("model: {name}, {}", engine.device());
         }
-        Ok(Box::new(LocalAnswerer::new(engine, tokenizer, template, defaults.stop_ids, identity)))
+        Ok(Box::new(LocalAnswerer::new(engine, text, identity)))
     }
 }

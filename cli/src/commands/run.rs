@@ -13,8 +13,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
-use w4pack_format::source::Source;
-use w4pack_runtime::chat::{ChatTemplate, RenderRequest, SpecialTokens, StreamDecoder, Tokenizer};
+use w4pack_runtime::chat::{
+    ChatText, Conversation, SpecialTokens, StreamDecoder, Tokenizer, messages,
+};
 use w4pack_runtime::{
     Engine, Generation, GenerationDefaults, Request, Sampling, logits_file::write_logits,
 };
@@ -47,12 +48,12 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
 
     // The tokenizer takes a second of its own: read it beside the weights.
     let (mut engine, text) = std::thread::scope(|scope| {
-        let text = scope.spawn(|| Text::load(&*source, &config));
+        let text = scope.spawn(|| ChatText::load(&*source, &config));
         let engine = engine::open(&checkpoint, &arguments.engine, quiet);
         let text = text.join().map_err(|_| anyhow::anyhow!("the tokenizer's thread panicked"));
         engine.and_then(|engine| Ok((engine, text??)))
     })?;
-    let prompt = text.prompt(arguments, &name)?;
+    let prompt = prompt(text.as_ref(), arguments, &name)?;
     for note in engine.notes() {
         warn(&format!("`{name}`: {note}"));
     }
@@ -73,7 +74,8 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
         let total = plan.total(request.prompt.len() + request.max_tokens.unwrap_or(0));
         eprintln!("{}: {} MiB of memory", engine.device(), total.div_ceil(1 << 20));
     }
-    let mut printer = Printer::new(text.tokenizer.clone(), !arguments.json);
+    let tokenizer = text.as_ref().map(|text| text.tokenizer().clone());
+    let mut printer = Printer::new(tokenizer, !arguments.json);
     let generation = engine.generate(&request, &mut |id| printer.token(id, &request))?;
     printer.finish()?;
 
@@ -122,56 +124,24 @@ fn sampling(arguments: &RunArguments, defaults: &GenerationDefaults) -> Sampling
     }
 }
 
-/// What stands between text and ids; either part may be missing from a checkpoint.
-pub struct Text {
-    pub tokenizer: Option<Arc<Tokenizer>>,
-    pub template: Option<ChatTemplate>,
-}
-
-impl Text {
-    pub fn load(source: &dyn Source, config: &Config) -> Result<Text> {
-        let optional = |path: &str| source.size(path).map(|_| source.read_file(path)).transpose();
-        let Some(tokenizer) = optional("tokenizer.json")? else {
-            return Ok(Text { tokenizer: None, template: None });
-        };
-        let settings = optional("tokenizer_config.json")?;
-        let bos = Some(config.text.bos_token_id);
-        let tokenizer = Tokenizer::from_bytes(&tokenizer, settings.as_deref(), bos)?;
-        let file = optional("chat_template.jinja")?;
-        let file = file
-            .map(String::from_utf8)
-            .transpose()
-            .map_err(|_| Usage::new("`chat_template.jinja` is not UTF-8"))?;
-        let named = tokenizer.named_tokens();
-        let template = ChatTemplate::load(file.as_deref(), settings.as_deref(), named)?;
-        // The template's warnings concern conversations with tools; here is one question.
-        Ok(Text { tokenizer: Some(Arc::new(tokenizer)), template })
+/// The prompt's ids. The template's warnings concern conversations with tools; here is one question.
+fn prompt(text: Option<&ChatText>, arguments: &RunArguments, model: &str) -> Result<Vec<u32>> {
+    let Some(question) = &arguments.input.prompt else {
+        return Ok(arguments.input.tokens.clone().unwrap_or_default());
+    };
+    let text = text.ok_or_else(|| {
+        Usage::new(format!("`{model}` has no tokenizer.json, so it cannot read a --prompt"))
+            .hint("give token ids with --tokens")
+    })?;
+    if arguments.raw {
+        return Ok(text.tokenizer().encode_raw(question)?);
     }
-
-    /// The prompt's ids.
-    fn prompt(&self, arguments: &RunArguments, model: &str) -> Result<Vec<u32>> {
-        let Some(text) = &arguments.input.prompt else {
-            return Ok(arguments.input.tokens.clone().unwrap_or_default());
-        };
-        let tokenizer = self.tokenizer.as_ref().ok_or_else(|| {
-            Usage::new(format!("`{model}` has no tokenizer.json, so it cannot read a --prompt"))
-                .hint("give token ids with --tokens")
-        })?;
-        if arguments.raw {
-            return Ok(tokenizer.encode_raw(text)?);
-        }
-        let template = self.template.as_ref().ok_or_else(|| {
-            Usage::new(format!("`{model}` has no chat template to put a --prompt in"))
-                .hint("give --raw to send the text as it is")
-        })?;
-        let messages = [json!({"role": "user", "content": text})];
-        let request = RenderRequest {
-            messages: &messages,
-            add_generation_prompt: true,
-            ..RenderRequest::default()
-        };
-        Ok(tokenizer.encode_prompt(&template.render(&request)?)?)
+    if text.template().is_none() {
+        let message = format!("`{model}` has no chat template to put a --prompt in");
+        return Err(Usage::new(message).hint("give --raw to send the text as it is").into());
     }
+    let messages = [messages::from_user(question)];
+    Ok(text.prompt(&Conversation { messages: &messages, ..Conversation::default() })?.ids)
 }
 
 /// Turns ids into text as they come, and prints it if somebody reads.

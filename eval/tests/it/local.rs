@@ -9,27 +9,19 @@ use w4pack_eval::{LocalAnswerer, Question, run};
 use w4pack_fixtures::{FixtureOptions, Shape};
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
-use w4pack_format::source::{FolderSource, Source};
-use w4pack_runtime::chat::{ChatTemplate, Tokenizer};
-use w4pack_runtime::{Engine, EngineOptions, GenerationDefaults, LoadOptions, Model, WeightValues};
+use w4pack_format::source::FolderSource;
+use w4pack_runtime::chat::ChatText;
+use w4pack_runtime::{Engine, EngineOptions, LoadOptions, Model, WeightValues};
 
 fn answerer(folder: &Path, context: Option<usize>) -> LocalAnswerer {
     let source = FolderSource::open(folder).unwrap();
     let config = Config::load(&source).unwrap();
-    let stop_ids = GenerationDefaults::load(&source, &config).unwrap().stop_ids;
-    let tokenizer = Tokenizer::from_bytes(
-        &source.read_file("tokenizer.json").unwrap(),
-        None,
-        Some(config.text.bos_token_id),
-    )
-    .unwrap();
-    let template = text(&folder.join("chat_template.jinja"));
-    let template = ChatTemplate::load(Some(&template), None, &[]).unwrap().unwrap();
+    let chat = ChatText::load(&source, &config).unwrap().unwrap();
     let checkpoint = Checkpoint::open(Arc::new(source)).unwrap();
     let load = LoadOptions { weights: WeightValues::Codes };
     let model = Model::load(&checkpoint, &load, &mut |_| {}).unwrap();
     let engine = Engine::new(model, EngineOptions { context, ..Default::default() }).unwrap();
-    LocalAnswerer::new(engine, Arc::new(tokenizer), template, stop_ids, json!({"model": "tiny"}))
+    LocalAnswerer::new(engine, chat, json!({"model": "tiny"}))
 }
 
 fn short_questions() -> Vec<Question> {

@@ -110,6 +110,19 @@ pub enum ChatError {
         /// What is wrong.
         finding: String,
     },
+    /// The declaration of a tool has the wrong shape.
+    #[error("tools[{tool}]{path}: {finding}")]
+    Tool {
+        /// Zero-based index of the tool.
+        tool: usize,
+        /// Where in the declaration, e.g. `.function.name`.
+        path: String,
+        /// What is wrong.
+        finding: String,
+    },
+    /// A conversation was given to a model that has no template to write it with.
+    #[error("the checkpoint has no chat template to write messages with")]
+    NoTemplate,
     /// A template variable that a request may not set.
     #[error("the template variable {name} cannot be given as an extra value: {reason}")]
     ReservedVariable {
@@ -137,6 +150,11 @@ impl ChatError {
             Self::NoBeginning => {
                 Some("give token ids with --tokens, beginning token included".to_owned())
             }
+            Self::NoTemplate => Some(
+                "give --raw to send text as it is, or take chat_template.jinja from the \
+                      model's current revision"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }

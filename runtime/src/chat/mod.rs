@@ -1,10 +1,11 @@
 //! Between people's text and the model's token ids, in the order a request walks:
 //!
-//! 1. [`template`]: messages and tools become the prompt text, by the checkpoint's own Jinja template;
-//! 2. [`tokenizer`]: the prompt text becomes ids, control tokens included, with nothing put in front;
-//! 3. the model runs, and gives ids;
-//! 4. [`stream`]: ids become text again, a whole character at a time;
-//! 5. [`parse`]: that text becomes reasoning, content and tool calls.
+//! 1. [`text`]: a conversation becomes a prompt. On the way [`messages`] and tools are checked, what
+//!    users wrote is marked so that it cannot become control tokens, the checkpoint's own Jinja
+//!    [`template`] writes the text, and the [`tokenizer`] makes ids of it;
+//! 2. the model runs, and gives ids;
+//! 3. [`stream`]: ids become text again, a whole character at a time;
+//! 4. [`parse`]: that text becomes reasoning, content and tool calls.
 //!
 //! The parser finds its way by Gemma 4's control tokens, so whoever feeds it decodes with
 //! [`SpecialTokens::Show`](tokenizer::SpecialTokens::Show):
@@ -25,17 +26,22 @@
 //! # Ok(()) }
 //! ```
 
+mod control;
 pub mod error;
 mod markers;
+mod marks;
 pub mod messages;
 pub mod parse;
 mod python;
 pub mod stream;
 pub mod template;
+pub mod text;
 pub mod tokenizer;
+mod tools;
 
 pub use error::ChatError;
 pub use parse::{Output, OutputEvent, OutputParser, ToolCall, parse_output};
 pub use stream::StreamDecoder;
 pub use template::{ChatTemplate, RenderRequest, TemplateWarning};
+pub use text::{ChatText, Conversation, Prompt};
 pub use tokenizer::{SpecialTokens, Tokenizer};

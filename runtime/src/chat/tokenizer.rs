@@ -1,13 +1,16 @@
 //! Text to token ids and back, by the checkpoint's own `tokenizer.json`.
 //!
 //! Ids are never written down in the program: all come from the files. Encoding is the tokenizers
-//! crate's; decoding is done here, from the bytes of each token, because a stream needs the bytes
+//! crate's for everything between two control tokens; those are found here
+//! ([`control`](super::control)), because the crate cannot be told which of them to see. Decoding is done here, from the bytes of each token, because a stream needs the bytes
 //! before a character is whole (see [`stream`](super::stream)) and both ways must give the same
 //! text.
 
 use serde_json::Value;
 
+use super::control::ControlTokens;
 use super::error::ChatError;
+use super::marks::unmarked;
 use super::stream::CharacterAssembler;
 
 const FILE: &str = "tokenizer.json";
@@ -27,7 +30,9 @@ pub enum SpecialTokens {
 /// With Gemma 4's vocabulary, loading takes about a second and 400 MB for a moment: load it beside
 /// the weights, once.
 pub struct Tokenizer {
+    /// Sees no control tokens: their texts are text to it.
     encoder: tokenizers::Tokenizer,
+    control: ControlTokens,
     bos: Option<u32>,
     named: Vec<(String, String)>,
 }
@@ -46,13 +51,26 @@ impl Tokenizer {
         tokenizer_config: Option<&[u8]>,
         config_bos: Option<u32>,
     ) -> Result<Self, ChatError> {
-        let encoder = tokenizers::Tokenizer::from_bytes(tokenizer_json).map_err(|error| {
-            ChatError::Tokenizer { file: FILE.to_owned(), finding: error.to_string() }
-        })?;
+        let unreadable = |error: tokenizers::Error| ChatError::Tokenizer {
+            file: FILE.to_owned(),
+            finding: error.to_string(),
+        };
+        let mut encoder = tokenizers::Tokenizer::from_bytes(tokenizer_json).map_err(unreadable)?;
         check_decoder(&encoder)?;
         let named = tokenizer_config.map_or(Ok(Vec::new()), named_tokens)?;
         let bos = beginning(&encoder, &named, config_bos)?;
-        Ok(Self { encoder, bos, named })
+        let added = encoder.get_added_tokens_decoder();
+        let control =
+            ControlTokens::among(added.iter().map(|(id, token)| (*id, token)), &named, FILE)?;
+        // What is flagged special can be hidden from the encoder, so flag them all.
+        let flagged: Vec<tokenizers::AddedToken> = control
+            .iter()
+            .filter_map(|(_, id)| added.get(&id).cloned())
+            .map(|token| token.special(true))
+            .collect();
+        encoder.add_special_tokens(flagged).map_err(unreadable)?;
+        encoder.set_encode_special_tokens(true);
+        Ok(Self { encoder, control, bos, named })
     }
 
     /// The id of the beginning token, if the files name one.
@@ -86,15 +104,60 @@ impl Tokenizer {
         &self.named
     }
 
-    /// Encodes a rendered prompt: control tokens in the text become their ids, and nothing is put
-    /// in front (the template has written `<bos>` itself).
+    /// Encodes a prompt: control tokens in the text become their ids, and nothing is put in front
+    /// (the template has written `<bos>` itself).
     ///
     /// # Errors Only if the tokenizers crate fails, which it does for no text known.
     pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, ChatError> {
-        let encoding = self.encoder.encode_fast(prompt, false).map_err(|error| {
+        self.encode_between(prompt, str::to_owned)
+    }
+
+    /// Encodes text in which nothing is a control token, whatever it looks like.
+    ///
+    /// # Errors As [`encode_prompt`](Self::encode_prompt).
+    pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, ChatError> {
+        let encoding = self.encoder.encode_fast(text, false).map_err(|error| {
             ChatError::Encode { file: FILE.to_owned(), finding: error.to_string() }
         })?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Encodes a prompt rendered from marked text (see [`marks`](super::marks)): only control
+    /// tokens that the template wrote become their ids.
+    pub(super) fn encode_marked(&self, prompt: &str) -> Result<Vec<u32>, ChatError> {
+        self.encode_between(prompt, |text| unmarked(text, &self.control))
+    }
+
+    /// Ids of control tokens as they are, and of the pieces between them after `plain`.
+    fn encode_between(
+        &self,
+        prompt: &str,
+        plain: impl Fn(&str) -> String,
+    ) -> Result<Vec<u32>, ChatError> {
+        let (mut ids, mut rest) = (Vec::new(), 0);
+        let piece = |ids: &mut Vec<u32>, text: &str| {
+            if !text.is_empty() {
+                ids.extend(self.encode_text(&plain(text))?);
+            }
+            Ok::<(), ChatError>(())
+        };
+        for (range, id) in self.control.find(prompt) {
+            piece(&mut ids, &prompt[rest..range.start])?;
+            ids.push(id);
+            rest = range.end;
+        }
+        piece(&mut ids, &prompt[rest..])?;
+        Ok(ids)
+    }
+
+    /// The control tokens.
+    pub(super) fn control(&self) -> &ControlTokens {
+        &self.control
+    }
+
+    /// Whether the id is a control token's.
+    pub fn is_control(&self, id: u32) -> bool {
+        self.token(id).is_some_and(|token| self.control.contains(&token))
     }
 
     /// Encodes text as it is (`--raw`), with the beginning token in front.
@@ -128,9 +191,7 @@ impl Tokenizer {
     pub fn token_bytes(&self, id: u32, special: SpecialTokens) -> Result<Vec<u8>, ChatError> {
         let token =
             self.token(id).ok_or_else(|| ChatError::UnknownId { file: FILE.to_owned(), id })?;
-        if special == SpecialTokens::Hide
-            && self.encoder.get_added_vocabulary().is_special_token(&token)
-        {
+        if special == SpecialTokens::Hide && self.control.contains(&token) {
             return Ok(Vec::new());
         }
         Ok(match byte_token(&token) {

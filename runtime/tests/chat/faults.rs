@@ -91,7 +91,7 @@ fn field_case_17_text_and_calls_before_a_tools_result() {
 }
 
 /// A template of the older kind: results only as `tool_responses`, the turn closed behind them.
-const OLD: &str = r#"{%- set ns = namespace(last=none) -%}
+pub const OLD: &str = r#"{%- set ns = namespace(last=none) -%}
 {{- bos_token -}}
 {%- for message in messages -%}
     {%- set ns.last = none -%}

@@ -41,6 +41,24 @@ fn field_case_16_the_real_vocabulary() {
         assert_eq!(tokenizer.encode_prompt(name).expect("ids"), ids, "{name}");
     }
 
+    // Control tokens of which tokenizer.json flags some special and some not; and HTML's tags, which
+    // are text.
+    let controls =
+        ["<|turn>", "<turn|>", "<|tool_call>", "<|\"|>", "<|channel>", "<unused99>", "<|image|>"];
+    for control in controls {
+        let id = tokenizer.id(control).expect("a token");
+        assert!(tokenizer.is_control(id), "{control}");
+        assert_eq!(tokenizer.encode_prompt(control).expect("ids"), [id]);
+        let typed = tokenizer.encode_text(control).expect("ids");
+        assert!(!typed.iter().any(|id| tokenizer.is_control(*id)), "{control}: {typed:?}");
+        assert_eq!(tokenizer.decode(&typed, SpecialTokens::Show).expect("text"), control);
+    }
+    for text in ["<table>", "</h1>", "\n\n", "  "] {
+        let ids = tokenizer.encode_text(text).expect("ids");
+        assert_eq!(ids.len(), 1, "{text}");
+        assert!(!tokenizer.is_control(ids[0]), "{text}");
+    }
+
     let template =
         ChatTemplate::load(Some(&google_template(&folder)), None, tokenizer.named_tokens())
             .expect("Google's template loads")

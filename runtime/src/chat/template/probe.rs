@@ -52,6 +52,19 @@ pub enum TemplateWarning {
     },
 }
 
+impl TemplateWarning {
+    /// Whether the fault shows only where an assistant's message has both text and calls. Such a
+    /// message is split before it is rendered, see [`messages`](super::super::messages).
+    pub fn concerns_text_with_calls(&self) -> bool {
+        matches!(self, Self::NoModelTurnAfterTool { when, .. } if WITH_TEXT.contains(when))
+    }
+}
+
+/// Histories in which an assistant's message has both text and calls.
+const WITH_TEXT: [&str; 2] = [
+    "after an assistant message with text and tool calls",
+    "after an assistant message with text and tool_responses",
+];
 /// Words by which a probe is found again in what is rendered.
 const QUESTION: &str = "probe-question";
 const RESULT: &str = "probe-result";
@@ -207,7 +220,7 @@ fn probes() -> Vec<Probe> {
         .with_tools(),
         Probe::new(
             Kind::Result,
-            "after an assistant message with text and tool calls",
+            WITH_TEXT[0],
             vec![question(), calling(json!("Let me look.")), result()],
         )
         .with_tools(),
@@ -246,7 +259,7 @@ fn probes() -> Vec<Probe> {
         .with_tools(),
         Probe::new(
             Kind::NativeResult,
-            "after an assistant message with text and tool_responses",
+            WITH_TEXT[1],
             vec![question(), with_responses(calling(json!("Let me look.")), &native)],
         )
         .with_tools(),

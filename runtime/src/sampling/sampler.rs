@@ -1,0 +1,71 @@
+//! The seed of an answer and its draws.
+
+use super::candidates::{Candidate, candidates, candidates_among};
+use super::{Sampling, greedy};
+use crate::error::Result;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::hash::{BuildHasher, RandomState};
+
+/// Chooses the tokens of one sequence.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    sampling: Sampling,
+    seed: u64,
+    random: ChaCha8Rng,
+}
+
+impl Sampler {
+    /// A sampler with checked settings.
+    pub fn new(sampling: &Sampling) -> Result<Self> {
+        sampling.check()?;
+        // The standard library keys its hash maps with numbers from the operating system.
+        let seed = sampling.seed.unwrap_or_else(|| RandomState::new().hash_one("seed"));
+        Ok(Self { sampling: *sampling, seed, random: ChaCha8Rng::seed_from_u64(seed) })
+    }
+
+    /// The seed in use, given or taken.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How it chooses.
+    pub fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    /// Chooses a token. Errors: a logit that is NaN or infinite.
+    pub fn sample(&mut self, logits: &[f32]) -> Result<u32> {
+        if self.sampling.is_greedy() {
+            return greedy(logits);
+        }
+        Ok(self.draw(&candidates(&self.sampling, logits)?))
+    }
+
+    /// Chooses one of some tokens, at least one, with finite logits, in the order of their ids.
+    pub(super) fn sample_among(&mut self, tokens: Vec<(u32, f32)>) -> u32 {
+        if !self.sampling.is_greedy() {
+            return self.draw(&candidates_among(&self.sampling, tokens));
+        }
+        let mut best = tokens[0];
+        for &token in &tokens[1..] {
+            if token.1 > best.1 {
+                best = token;
+            }
+        }
+        best.0
+    }
+
+    fn draw(&mut self, candidates: &[Candidate]) -> u32 {
+        // 53 random bits: every f64 in [0, 1) that is a multiple of 2^-53.
+        let mut draw = (self.random.next_u64() >> 11) as f64 * 2f64.powi(-53);
+        for candidate in candidates {
+            if draw < candidate.probability {
+                return candidate.id;
+            }
+            draw -= candidate.probability;
+        }
+        // Rounding in the sum of probabilities: the draw fell behind the last one.
+        candidates[candidates.len() - 1].id
+    }
+}

@@ -1,0 +1,207 @@
+//! One answer on its way: in the queue, through its prompt, token by token.
+
+use super::held::{Held, Rules};
+use super::job::{Event, Listener, Summary};
+use crate::answer::{Answer, Needed};
+use crate::device::{DecodeStep, Decoded, Device, Slot, Wanted, Work};
+use crate::engine::FinishReason;
+use crate::error::{Result, RuntimeError};
+use crate::sampling::Chosen;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+/// A job that waits for a slot.
+pub(super) struct Ticket {
+    pub prompt: Vec<u32>,
+    pub answer: Answer,
+    pub listener: Listener,
+    pub submitted: Instant,
+}
+
+impl Ticket {
+    /// Tells the listener that no slot will come.
+    pub fn end(mut self, end: End) {
+        let finish = match end {
+            End::Finished(finish) => finish,
+            End::Failed(error) => {
+                let _ = (self.listener)(Event::Failed(error));
+                return;
+            }
+        };
+        let summary = Summary {
+            finish,
+            prompt_tokens: self.prompt.len(),
+            cached_tokens: 0,
+            completion_tokens: 0,
+            seed: self.answer.seed(),
+            queued: self.submitted.elapsed(),
+            prefill: Duration::ZERO,
+            decode: Duration::ZERO,
+        };
+        let _ = (self.listener)(Event::Ended(&summary));
+    }
+}
+
+/// What an answer works on.
+pub(super) struct Ground<'w> {
+    pub device: &'w mut dyn Device,
+    pub slot: Slot,
+    /// What the slot holds.
+    pub held: &'w mut Held,
+    pub rules: &'w Rules,
+    /// Prompt tokens read in one step.
+    pub chunk: usize,
+}
+
+/// How an answer leaves its slot.
+#[derive(Debug)]
+pub(super) enum End {
+    /// It is complete or was broken off.
+    Finished(FinishReason),
+    /// It cannot go on.
+    Failed(RuntimeError),
+}
+
+impl From<RuntimeError> for End {
+    fn from(error: RuntimeError) -> Self {
+        End::Failed(error)
+    }
+}
+
+/// An answer with a slot.
+pub(super) struct Running {
+    ticket: Ticket,
+    /// Tokens of the prompt that the slot held when the answer took it.
+    pub cached: usize,
+    /// Tokens of the prompt that the slot holds.
+    pub read: usize,
+    /// Positions of the prompt at which the rings are copied, ascending.
+    stops: VecDeque<usize>,
+    /// The token chosen last.
+    last: Option<u32>,
+    started: Instant,
+    first_chosen: Option<Instant>,
+    last_chosen: Instant,
+}
+
+impl Running {
+    /// Starts an answer in a slot that holds the first `cached` tokens of its prompt.
+    pub fn new(ticket: Ticket, cached: usize, stops: Vec<usize>) -> Self {
+        let started = Instant::now();
+        let (read, stops, last, first_chosen) = (cached, stops.into(), None, None);
+        Self { ticket, cached, read, stops, last, started, first_chosen, last_chosen: started }
+    }
+
+    /// Whether the prompt is not read whole yet.
+    pub fn is_reading(&self) -> bool {
+        self.last.is_none()
+    }
+
+    /// Whether the first token was chosen, and if so how long after submission.
+    pub fn to_first_token(&self) -> Option<Duration> {
+        self.first_chosen.map(|first| first - self.ticket.submitted)
+    }
+
+    /// Tokens generated.
+    pub fn generated(&self) -> usize {
+        self.ticket.answer.tokens()
+    }
+
+    /// Tells the listener how far the prompt is read.
+    pub fn report(&mut self) -> Result<(), End> {
+        let (read, cached, prompt) = (self.read, self.cached, self.ticket.prompt.len());
+        self.tell(Event::Reading { read, cached, prompt })
+    }
+
+    /// Reads a chunk of the prompt; behind the last one chooses the first token.
+    pub fn read_chunk(&mut self, ground: Ground<'_>) -> Result<(), End> {
+        let Ground { device, slot, held, rules, chunk } = ground;
+        let (prompt, max_tokens) = (&self.ticket.prompt, self.ticket.answer.max_tokens());
+        let stop = self.stops.front().copied().unwrap_or(prompt.len());
+        let end = stop.min(self.read + chunk);
+        let is_last = end == prompt.len();
+        let logits = if is_last { Wanted::Last } else { Wanted::Nothing };
+        let tokens = &prompt[self.read..end];
+        let logits = device.step(&[Work { slot, tokens, logits }])?.swap_remove(0);
+        held.append(tokens, true);
+        self.read = end;
+        if end == stop {
+            self.stops.pop_front();
+            // Rings that the whole answer will not fill reach back by themselves.
+            if prompt.len() + max_tokens > rules.window {
+                held.save_rings(device, slot, rules)?;
+            }
+        }
+        self.report()?;
+        if !is_last {
+            return Ok(());
+        }
+        self.ticket.answer.prepare()?;
+        let chosen = self.ticket.answer.choose(&logits)?;
+        self.take(&chosen)
+    }
+
+    /// Says what the next token needs.
+    pub fn prepare(&mut self, slot: Slot) -> Result<DecodeStep, End> {
+        let token = self.last.expect("the prompt is read");
+        let logits = self.ticket.answer.prepare()? == Needed::Logits;
+        Ok(DecodeStep { slot, token, logits })
+    }
+
+    /// Chooses the next token from what the device has made of the step.
+    pub fn decode(&mut self, ground: Ground<'_>, decoded: Result<Decoded>) -> Result<(), End> {
+        let decoded = decoded?;
+        let last = self.last.expect("the prompt is read");
+        ground.held.append(&[last], ground.rules.answers_serve);
+        let answer = &mut self.ticket.answer;
+        let chosen = match decoded {
+            Decoded::Likeliest(id) => answer.take(id)?,
+            Decoded::Logits(logits) => answer.choose(&logits)?,
+        };
+        self.take(&chosen)
+    }
+
+    fn take(&mut self, chosen: &Chosen) -> Result<(), End> {
+        self.last = Some(chosen.id);
+        self.last_chosen = Instant::now();
+        self.first_chosen.get_or_insert(self.last_chosen);
+        let heard = self.tell(Event::Token(chosen));
+        match self.ticket.answer.finished(chosen.id) {
+            Some(FinishReason::Stop) => Err(End::Finished(FinishReason::Stop)),
+            // A stop string that the last possible token completes is a stop.
+            Some(reason) => heard.and(Err(End::Finished(reason))),
+            None => heard,
+        }
+    }
+
+    fn tell(&mut self, event: Event<'_>) -> Result<(), End> {
+        match (self.ticket.listener)(event) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(reason) => Err(End::Finished(reason)),
+        }
+    }
+
+    /// Tells the listener that this was all.
+    pub fn end(mut self, end: End) {
+        let finish = match end {
+            End::Finished(finish) => finish,
+            End::Failed(error) => {
+                let _ = (self.ticket.listener)(Event::Failed(error));
+                return;
+            }
+        };
+        let first_chosen = self.first_chosen.unwrap_or_else(Instant::now);
+        let summary = Summary {
+            finish,
+            prompt_tokens: self.ticket.prompt.len(),
+            cached_tokens: self.cached,
+            completion_tokens: self.generated(),
+            seed: self.ticket.answer.seed(),
+            queued: self.started - self.ticket.submitted,
+            prefill: first_chosen - self.started,
+            decode: self.last_chosen.saturating_duration_since(first_chosen),
+        };
+        let _ = (self.ticket.listener)(Event::Ended(&summary));
+    }
+}
