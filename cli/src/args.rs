@@ -63,7 +63,7 @@ impl Command {
             Command::Run(arguments) => arguments.json,
             Command::Fixture(arguments) => arguments.json,
             Command::Eval(arguments) => arguments.wants_json(),
-            Command::Demo(_) | Command::Completions { .. } => false,
+            Command::Serve(_) | Command::Demo(_) | Command::Completions { .. } => false,
         }
     }
 }
