@@ -2,6 +2,7 @@
 
 pub mod engine;
 pub mod eval;
+pub mod serve;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -35,6 +36,8 @@ pub enum Command {
     Doctor(DoctorArguments),
     /// Generate text or tokens from a checkpoint.
     Run(RunArguments),
+    /// Serve a checkpoint behind OpenAI's API, with a chat page.
+    Serve(serve::ServeArguments),
     /// Write a synthetic checkpoint in Google's layout.
     Fixture(FixtureArguments),
     /// Make a small checkpoint, convert it, prove it and run it: one command, no network.
@@ -60,7 +63,7 @@ impl Command {
             Command::Run(arguments) => arguments.json,
             Command::Fixture(arguments) => arguments.json,
             Command::Eval(arguments) => arguments.wants_json(),
-            Command::Demo(_) | Command::Completions { .. } => false,
+            Command::Serve(_) | Command::Demo(_) | Command::Completions { .. } => false,
         }
     }
 }

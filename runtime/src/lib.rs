@@ -33,6 +33,7 @@ pub mod model;
 pub mod number;
 pub mod sampling;
 pub mod scheduler;
+pub mod server;
 pub mod weights;
 
 pub use arithmetic::{Arithmetic, Plain};

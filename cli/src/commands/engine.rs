@@ -12,9 +12,19 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_runtime::device::cuda::{self, CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::{Engine, EngineOptions, LoadOptions, Model, RuntimeError, WeightValues};
 
-/// Loads a checkpoint onto the device that is asked for; `auto` takes a card where there is one and
-/// says why where there is none.
+/// Loads a checkpoint for one sequence at a time, see [`open_for`].
 pub fn open(
+    checkpoint: &Arc<Checkpoint>,
+    arguments: &EngineArguments,
+    quiet: bool,
+) -> Result<Engine> {
+    open_for(1, checkpoint, arguments, quiet)
+}
+
+/// Loads a checkpoint onto the device that is asked for; `auto` takes a card where there is one and
+/// says why where there is none. A card's memory is planned for `slots` sequences at once.
+pub fn open_for(
+    slots: usize,
     checkpoint: &Arc<Checkpoint>,
     arguments: &EngineArguments,
     quiet: bool,
@@ -31,12 +41,12 @@ pub fn open(
                 let message = format!("`{flag}` has no meaning on a GPU: {why}");
                 return Err(Usage::new(message).hint(format!("leave `{flag}` out")).into());
             }
-            return open_card(checkpoint, ordinal, arguments, quiet);
+            return open_card(checkpoint, ordinal, slots, arguments, quiet);
         }
         DeviceName::Auto => match (cuda::unusable(0), card_refusal(arguments)) {
             (Some(reason), _) => say(&reason.to_string()),
             (None, Some((flag, _))) => say(&format!("`{flag}` is for the CPU")),
-            (None, None) => match open_card(checkpoint, 0, arguments, quiet) {
+            (None, None) => match open_card(checkpoint, 0, slots, arguments, quiet) {
                 Ok(engine) => return Ok(engine),
                 Err(error) => match error.downcast_ref() {
                     Some(
@@ -69,11 +79,13 @@ fn open_cpu(checkpoint: &Checkpoint, arguments: &EngineArguments, quiet: bool) -
 fn open_card(
     checkpoint: &Arc<Checkpoint>,
     ordinal: usize,
+    slots: usize,
     arguments: &EngineArguments,
     quiet: bool,
 ) -> Result<Engine> {
     let options = CudaOptions {
         ordinal,
+        slots,
         memory: arguments.gpu_memory.map(|mib| mib << 20),
         context: arguments.context,
         chunk: arguments.chunk,

@@ -10,6 +10,7 @@ pub mod fixture;
 pub mod inspect;
 pub mod restore;
 pub mod run;
+pub mod serve;
 pub mod verify;
 
 use crate::message::Usage;

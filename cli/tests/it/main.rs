@@ -9,6 +9,7 @@ mod official_loader;
 mod refusals;
 mod releases;
 mod restore;
+mod serve;
 mod steady;
 mod support;
 mod verify;

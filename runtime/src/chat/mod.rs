@@ -28,7 +28,7 @@
 
 mod control;
 pub mod error;
-mod markers;
+pub(crate) mod markers;
 mod marks;
 pub mod messages;
 pub mod parse;

@@ -1,0 +1,235 @@
+//! An HTTP server with OpenAI's API in front of a [`Scheduler`](crate::scheduler::Scheduler).
+//!
+//! The way of a request: `openapi.rs` (routes) → `access.rs` (keys) → `body.rs` (JSON) →
+//! `chat/`, `completions/`, `responses/` (fields, prompt) → `ask.rs` (jobs) → `answer.rs` (on the
+//! engine's thread: ids to pieces) → a reply, or `sse.rs` (events).
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `wire/` | what goes over the wire, as types |
+//! | `fields.rs`, `settings.rs`, `known.rs` | fields read and checked, with paths in every error |
+//! | `answer.rs`, `stops.rs`, `held.rs` | ids to pieces of an answer; stop strings; grammars |
+//! | `ask.rs`, `tally.rs`, `metrics.rs` | jobs, what is counted of them, and of everything |
+//! | `lookups.rs`, `page.html` | models, health, metrics, tokens, the chat page |
+//! | `service.rs`, `shared.rs`, `error.rs` | the loaded model; the state; refusals |
+//!
+//! Nothing waits for a client: an answer's pieces go into a channel without a bound. A client that
+//! leaves drops the other end, and the engine frees the slot at the next token or chunk.
+
+mod access;
+mod answer;
+mod ask;
+mod body;
+mod chat;
+mod completions;
+mod error;
+mod fields;
+mod held;
+mod known;
+mod lookups;
+mod metrics;
+mod openapi;
+mod responses;
+mod service;
+mod settings;
+mod shared;
+mod sse;
+mod stops;
+mod tally;
+pub mod wire;
+
+pub use error::ApiError;
+#[doc(hidden)]
+pub use service::ConstraintHook;
+pub use service::Service;
+
+pub use axum::http::HeaderValue;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use axum::serve::ListenerExt;
+use shared::Shared;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Threads that speak HTTP. The engine has its own.
+const HTTP_THREADS: usize = 2;
+/// How long finished answers may take to reach their clients when the server stops.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How a server is set up.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where to listen: an address or a name.
+    pub host: String,
+    /// The port; 0 takes a free one.
+    pub port: u16,
+    /// Names that the model is served by, at least one; the first is the one in replies.
+    pub model_names: Vec<String>,
+    /// Keys of which a request must have one; none: nobody needs one.
+    pub api_keys: Vec<String>,
+    /// Origins whose pages may ask; `*` is every origin.
+    pub cors: Vec<HeaderValue>,
+    /// Longest body in bytes.
+    pub body_limit: usize,
+}
+
+impl Default for ServerOptions {
+    /// On loopback, port 8080, without keys, for one model called `model`.
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8080,
+            model_names: vec!["model".to_owned()],
+            api_keys: Vec::new(),
+            cors: Vec::new(),
+            body_limit: 16 << 20,
+        }
+    }
+}
+
+/// A server that listens. Until [`Server::ready`] it refuses every request with 503.
+pub struct Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    phase: watch::Sender<Phase>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serving,
+    /// No new connections; those that are open may end.
+    Draining,
+    Over,
+}
+
+impl Server {
+    /// Binds the address and starts to listen on threads of its own.
+    pub fn start(options: ServerOptions) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind((options.host.as_str(), options.port))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (routes, description) = openapi::routes();
+        let shared = Arc::new(Shared::new(options, description));
+        let router = router(routes, &shared);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(HTTP_THREADS)
+            .thread_name("w4pack-http")
+            .enable_all()
+            .build()?;
+        let (phase, phases) = watch::channel(Phase::Serving);
+        let serve = move || {
+            let served = runtime.block_on(serve(listener, router, phases));
+            runtime.shutdown_background();
+            served
+        };
+        let thread = std::thread::Builder::new().name("w4pack-server".into()).spawn(serve)?;
+        Ok(Self { address, shared, phase, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on requests are answered.
+    pub fn ready(&self, service: Service) {
+        self.shared.ready(service);
+    }
+
+    /// Whether it still listens: it stops by itself only when the system takes its socket away.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Takes no new requests, lets answers end within `grace`, breaks off the rest, and returns
+    /// when everything is closed.
+    pub fn stop(mut self, grace: Duration) -> io::Result<()> {
+        self.shared.stopping();
+        self.advance(Phase::Draining);
+        if let Some(service) = self.shared.loaded() {
+            service.scheduler.stop(grace);
+        }
+        self.join()
+    }
+
+    fn advance(&self, phase: Phase) {
+        self.phase.send_if_modified(|now| {
+            let later = phase > *now;
+            *now = phase.max(*now);
+            later
+        });
+    }
+
+    /// Waits for connections to close, and closes those that do not.
+    fn join(&mut self) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let end = std::time::Instant::now() + LAST_WORDS;
+        while !thread.is_finished() && std::time::Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.advance(Phase::Over);
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the server's thread panicked")))
+    }
+}
+
+impl Drop for Server {
+    /// Breaks everything off.
+    fn drop(&mut self) {
+        self.advance(Phase::Over);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        if let Some(service) = self.shared.loaded() {
+            service.scheduler.stop(Duration::ZERO);
+        }
+    }
+}
+
+async fn serve(
+    listener: std::net::TcpListener,
+    router: Router,
+    phases: watch::Receiver<Phase>,
+) -> io::Result<()> {
+    // Events are small and must not wait for each other.
+    let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|connection| {
+        let _ = connection.set_nodelay(true);
+    });
+    let reached = |phase: Phase| {
+        let mut phases = phases.clone();
+        async move {
+            // The sender lives as long as the server: an error is its end too.
+            let _ = phases.wait_for(|now| *now >= phase).await;
+        }
+    };
+    let served = axum::serve(listener, router).with_graceful_shutdown(reached(Phase::Draining));
+    tokio::select! {
+        served = served => served,
+        () = reached(Phase::Over) => Ok(()),
+    }
+}
+
+/// All routes with their layers, the outermost last.
+fn router(routes: Router<Arc<Shared>>, shared: &Arc<Shared>) -> Router {
+    let options = &shared.options;
+    let router = routes
+        .route("/", get(lookups::page))
+        .route("/openapi.json", get(lookups::openapi))
+        .fallback(lookups::no_such_path)
+        .method_not_allowed_fallback(lookups::wrong_method)
+        .layer(DefaultBodyLimit::max(options.body_limit))
+        .layer(from_fn_with_state(shared.clone(), access::check_key))
+        .layer(from_fn_with_state(shared.clone(), access::count));
+    let router = match options.cors.is_empty() {
+        true => router,
+        false => router.layer(access::cors(&options.cors)),
+    };
+    router.with_state(shared.clone())
+}

@@ -1,0 +1,92 @@
+//! Clients that go away, and a server that goes away.
+
+use crate::support::*;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+fn long(stream: bool) -> Value {
+    let tokens = json!([["word ", 4000]]);
+    with(force(tokens), json!({"max_tokens": 4000, "stream": stream}))
+}
+
+/// Another client is served at once, on the only slot there is.
+fn answers_at_once(running: &Running) {
+    let begun = Instant::now();
+    let reply = running.chat(&question("What's 17+25?"));
+    assert_eq!(reply.json()["choices"][0]["message"]["content"], "42");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+fn one_slot() -> Running {
+    Running::with(&Setup { slots: 1, context: 8192, chunk: 32, ..Setup::default() })
+}
+
+#[test]
+fn field_case_24_a_stream_that_is_left_frees_its_slot() {
+    let running = one_slot();
+    let mut stream = http::Stream::open(running.address, "/v1/chat/completions", &long(true));
+    for _ in 0..3 {
+        assert!(stream.next().is_some());
+    }
+    drop(stream);
+    answers_at_once(&running);
+    running.wait_for_metric("w4pack_cancelled_total", |cancelled| cancelled == 1.0);
+    running.wait_for_metric("w4pack_running", |running| running == 0.0);
+}
+
+#[test]
+fn field_case_24_a_request_without_a_stream_that_is_left_frees_its_slot() {
+    let running = one_slot();
+    let held = http::send_and_hold(running.address, "/v1/chat/completions", &long(false));
+    running.wait_for_metric("w4pack_running", |running| running == 1.0);
+    drop(held);
+    answers_at_once(&running);
+    running.wait_for_metric("w4pack_cancelled_total", |cancelled| cancelled == 1.0);
+}
+
+#[test]
+fn field_case_24_a_client_that_leaves_during_the_prompt_frees_its_slot() {
+    let running = one_slot();
+    let prompt = with(question(&"7".repeat(8000)), json!({"stream": true}));
+    let held = http::send_and_hold(running.address, "/v1/chat/completions", &prompt);
+    running.wait_for_metric("w4pack_running", |running| running == 1.0);
+    drop(held);
+    answers_at_once(&running);
+    running.wait_for_metric("w4pack_cancelled_total", |cancelled| cancelled == 1.0);
+    assert_eq!(running.metric("w4pack_answers_total"), 1.0, "only the other one was answered");
+}
+
+#[test]
+fn a_server_that_stops_lets_answers_end() {
+    let running = one_slot();
+    let address = running.address;
+    let tokens = force(json!([["word ", 60]]));
+    let mut stream =
+        http::Stream::open(address, "/v1/chat/completions", &with(tokens, json!({"stream": true})));
+    assert!(stream.next().is_some());
+    let stopping = std::thread::spawn(move || running.server.stop(Duration::from_secs(60)));
+    let mut last = None;
+    while let Some(event) = stream.next() {
+        last = Some(event);
+    }
+    assert_eq!(last.as_deref(), Some("[DONE]"), "the answer came to its end");
+    stopping.join().expect("no panic").expect("it stopped");
+    assert!(std::net::TcpStream::connect(address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn a_server_that_stops_at_once_says_so_to_those_who_listen() {
+    let running = one_slot();
+    let mut stream = http::Stream::open(running.address, "/v1/chat/completions", &long(true));
+    assert!(stream.next().is_some());
+    let begun = Instant::now();
+    let stopping = std::thread::spawn(move || running.server.stop(Duration::from_millis(50)));
+    let mut last = String::new();
+    while let Some(event) = stream.next() {
+        last = event;
+    }
+    let error: Value = serde_json::from_str(&last).expect("an error is JSON");
+    assert_eq!(error["error"]["code"], "shutting_down", "{last}");
+    stopping.join().expect("no panic").expect("it stopped");
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}

@@ -1,0 +1,104 @@
+//! Bodies, methods, paths and queues: every refusal in OpenAI's shape.
+
+use crate::support::*;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[test]
+fn bodies_that_are_no_json_object() {
+    let running = Running::start();
+    for (body, code) in [
+        ("", "invalid_json"),
+        ("{", "invalid_json"),
+        ("[]", "invalid_json"),
+        ("\"text\"", "invalid_json"),
+        ("{\"messages\": [], \"messages\": []}", "invalid_json"),
+        ("{\"messages\": NaN}", "invalid_json"),
+        ("{} {}", "invalid_json"),
+        ("{}", "missing_required_parameter"),
+    ] {
+        let response = running.post_text("/v1/chat/completions", body);
+        assert_eq!(response.status, 400, "{body}");
+        assert_eq!(response.error().0, code, "{body}");
+    }
+    let deep = format!("{{\"messages\": {}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(running.post_text("/v1/chat/completions", &deep).error().0, "invalid_json");
+    let bytes = http::request("POST", "/v1/chat/completions", &[JSON], b"{\"messages\": \"\xFF\"}");
+    assert_eq!(http::raw(running.address, &bytes).error().0, "invalid_json");
+}
+
+#[test]
+fn a_body_must_be_called_json_and_have_a_bounded_length() {
+    let mut setup = Setup::default();
+    setup.server.body_limit = 1000;
+    let running = Running::with(&setup);
+    let body = question("What's 17+25?").to_string();
+    let send = |headers: &[(&str, &str)], body: &str| {
+        http::raw(
+            running.address,
+            &http::request("POST", "/v1/chat/completions", headers, body.as_bytes()),
+        )
+    };
+    assert_eq!(send(&[JSON], &body).status, 200);
+    assert_eq!(send(&[("content-type", "Application/JSON; charset=utf-8")], &body).status, 200);
+    for headers in [&[][..], &[("content-type", "text/plain")]] {
+        let response = send(headers, &body);
+        assert_eq!((response.status, response.error().0.as_str()), (415, "content_type"));
+    }
+    let long = question(&"x".repeat(1000)).to_string();
+    let response = send(&[JSON], &long);
+    assert_eq!((response.status, response.error().0.as_str()), (413, "body_too_large"));
+    assert_eq!(send(&[JSON], &body).status, 200, "the next one works");
+}
+
+#[test]
+fn wrong_paths_and_methods() {
+    let running = Running::start();
+    for path in ["/v1/embeddings", "/v1", "/v2/chat/completions", "/%00", "/v1/models/absent"] {
+        let response = running.get(path);
+        assert_eq!(response.status, 404, "{path}");
+        response.error();
+    }
+    for (method, path) in [
+        ("GET", "/v1/chat/completions"),
+        ("DELETE", "/v1/completions"),
+        ("POST", "/v1/models"),
+        ("PUT", "/health"),
+        ("POST", "/"),
+    ] {
+        let response = http::raw(running.address, &http::request(method, path, &[], b""));
+        assert_eq!(response.status, 405, "{method} {path}");
+        assert_eq!(response.error().0, "method_not_supported");
+    }
+    assert_eq!(running.get("/v1/models/owner%2Fsmall").json()["id"], "owner/small");
+}
+
+#[test]
+fn a_full_queue_is_told_at_once() {
+    let running = Running::with(&Setup { slots: 1, queue: 1, ..Setup::default() });
+    let long = with(force(json!([["word ", 1500]])), json!({"max_tokens": 1500, "stream": true}));
+    // One is made, one waits.
+    let mut first = http::Stream::open(running.address, "/v1/chat/completions", &long);
+    first.next();
+    let second = http::Stream::open(running.address, "/v1/chat/completions", &long);
+    running.wait_for_metric("w4pack_running", |running| running == 1.0);
+    running.wait_for_metric("w4pack_waiting", |waiting| waiting == 1.0);
+    for stream in [false, true] {
+        let begun = Instant::now();
+        let response = running.chat(&with(question("x"), json!({"stream": stream})));
+        assert!(begun.elapsed() < Duration::from_secs(2));
+        assert_eq!((response.status, response.error().0.as_str()), (429, "rate_limit_exceeded"));
+        let after = response.header("retry-after").and_then(|seconds| seconds.parse::<u64>().ok());
+        assert!(after >= Some(1));
+    }
+    // More choices than there is room for: none of them is started.
+    drop(second);
+    running.wait_for_metric("w4pack_waiting", |waiting| waiting == 0.0);
+    assert_eq!(running.chat(&with(question("x"), json!({"n": 2}))).status, 429);
+    drop(first);
+    running.wait_for_metric("w4pack_running", |running| running == 0.0);
+    let reply = running.chat(&question("What's 17+25?")).json();
+    assert_eq!(reply["choices"][0]["message"]["content"], Value::from("42"));
+}

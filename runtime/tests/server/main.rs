@@ -1,0 +1,14 @@
+//! The server over loopback, with the small trained model behind it.
+
+mod access;
+mod chat;
+mod clients;
+mod completions;
+mod forced;
+mod hostile;
+mod leaving;
+mod limits;
+mod operation;
+mod refusals;
+mod responses;
+mod support;
