@@ -1,31 +1,31 @@
 //! Attention of one layer.
 
 use crate::arithmetic::Arithmetic;
-use crate::cache::{Cache, LayerCache};
-use crate::forward::rms_norm;
+use crate::cache::LayerCache;
+use crate::forward::{Piece, Span, rms_norm};
 use crate::model::{LayerWeights, Model};
 use crate::number::Number;
 use w4pack_format::config::{LayerConfig, Rope};
 
-/// Attention of layer `number` over the normed stream `h` (`[tokens, hidden]`), whose first token
-/// has the position `first`; ends with `o_proj`.
+/// Attention of layer `number` over the normed stream `h` (`[tokens, hidden]`), whose rows belong to
+/// `pieces` as `spans` say; ends with `o_proj`.
 ///
 /// A layer that owns keys and values stages those of the tokens; one that does not reads another
-/// layer's, window included.
+/// layer's, window included. A row sees its own sequence only.
 pub(crate) fn attention<A: Arithmetic>(
     model: &Model,
     arithmetic: &A,
-    cache: &mut Cache<A::Number>,
+    pieces: &mut [Piece<'_, A::Number>],
+    spans: &[Span],
     number: usize,
     layer: &LayerWeights,
-    first: usize,
     h: &[A::Number],
 ) -> Vec<A::Number> {
     let config = &model.config.text.layers[number];
     let head_dim = config.head_dim;
     let mut q = arithmetic.linear(&layer.q_proj, h);
     rms_norm(model, &mut q, head_dim, Some(&layer.q_norm));
-    rotate(&mut q, layer.q_proj.rows(), config, first);
+    rotate(&mut q, layer.q_proj.rows(), config, spans);
 
     if let Some(own) = &layer.keys_and_values {
         let mut k = arithmetic.linear(&own.k_proj, h);
@@ -34,20 +34,32 @@ pub(crate) fn attention<A: Arithmetic>(
             None => k.clone(),
         };
         rms_norm(model, &mut k, head_dim, Some(&own.k_norm));
-        rotate(&mut k, own.k_proj.rows(), config, first);
+        rotate(&mut k, own.k_proj.rows(), config, spans);
         rms_norm(model, &mut v, head_dim, None);
-        cache.layer_mut(number).stage(&k, &v);
+        let (mut k, mut v) = (&k[..], &v[..]);
+        for (piece, span) in pieces.iter_mut().zip(spans) {
+            let (keys, values);
+            (keys, k) = k.split_at(span.rows * own.k_proj.rows());
+            (values, v) = v.split_at(span.rows * own.k_proj.rows());
+            piece.cache.layer_mut(number).stage(keys, values);
+        }
     }
 
-    let kept = cache.layer(config.kv_source.unwrap_or(number));
     let heads = model.config.text.num_attention_heads;
     let queries_per_key = heads / config.kv_heads;
     let mut out = vec![A::Number::default(); q.len()];
-    arithmetic.for_each_row(&mut out, head_dim, |row, out| {
-        let (token, head) = (row / heads, row % heads);
-        let q = &q[row * head_dim..][..head_dim];
-        attend(arithmetic, kept, first + token, head / queries_per_key, q, out);
-    });
+    let (mut q, mut rest) = (&q[..], &mut out[..]);
+    for (piece, span) in pieces.iter().zip(spans) {
+        let (queries, out);
+        (queries, q) = q.split_at(span.rows * heads * head_dim);
+        (out, rest) = rest.split_at_mut(queries.len());
+        let kept = piece.cache.layer(config.kv_source.unwrap_or(number));
+        arithmetic.for_each_row(out, head_dim, |row, out| {
+            let (token, head) = (row / heads, row % heads);
+            let q = &queries[row * head_dim..][..head_dim];
+            attend(arithmetic, kept, span.first + token, head / queries_per_key, q, out);
+        });
+    }
     arithmetic.linear(&layer.o_proj, &out)
 }
 
@@ -93,13 +105,14 @@ pub(crate) fn softmax<N: Number>(scores: &mut [N]) {
 
 /// Rotary position embedding on the heads of `rows` (`[tokens, width]`). Element `j` of a head
 /// turns with element `j + head_dim/2`; in full layers only the first pairs turn.
-fn rotate<N: Number>(rows: &mut [N], width: usize, config: &LayerConfig, first: usize) {
+fn rotate<N: Number>(rows: &mut [N], width: usize, config: &LayerConfig, spans: &[Span]) {
     let half = config.head_dim / 2;
     let frequencies = frequencies(&config.rope, config.head_dim);
-    for (token, row) in rows.chunks_exact_mut(width).enumerate() {
+    let positions = spans.iter().flat_map(|span| span.first..span.first + span.rows);
+    for (position, row) in positions.zip(rows.chunks_exact_mut(width)) {
         // An angle is an f32 number in every arithmetic: so the model was trained, and so it is
         // run elsewhere.
-        let position = (first + token) as f32;
+        let position = position as f32;
         let turns: Vec<(N, N)> = frequencies
             .iter()
             .map(|frequency| N::from_f32(position * frequency).sin_cos())

@@ -8,6 +8,10 @@
 //! A pass first *stages* the rows of its own positions beside the stored ones, so that a chunk may
 //! be longer than the window: its early queries still find what the ring held before it. When all
 //! layers are done, [`Cache::commit`] moves the staged rows into their slots.
+//!
+//! Between passes a sequence can be cut, copied and put back: `cache/snapshot.rs`.
+
+mod snapshot;
 
 use crate::error::{Result, RuntimeError};
 use crate::number::Number;

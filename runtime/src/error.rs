@@ -166,6 +166,20 @@ pub enum RuntimeError {
         /// Its number.
         slot: usize,
     },
+    /// Contents that a slot cannot take, or a length it cannot be cut to.
+    #[error("a cache slot cannot be restored: {problem}")]
+    Snapshot {
+        /// What does not fit.
+        problem: String,
+    },
+    /// The folder of prompts cannot be used.
+    #[error("could not use `{folder}` to keep prompts: {cause}")]
+    PromptCache {
+        /// The folder.
+        folder: String,
+        /// The system's answer.
+        cause: std::io::Error,
+    },
     /// A file could not be written.
     #[error("could not write `{path}`: {cause}")]
     Write {

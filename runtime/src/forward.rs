@@ -46,10 +46,29 @@ pub struct NoObserver;
 
 impl<N> Observer<N> for NoObserver {}
 
+/// The next tokens of one sequence.
+pub struct Piece<'a, N> {
+    /// What the sequence has so far; the tokens are added.
+    pub cache: &'a mut Cache<N>,
+    /// At least one.
+    pub tokens: &'a [u32],
+    /// Which logits to return.
+    pub wanted: Wanted,
+}
+
+/// The rows of the stream that belong to one sequence.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    /// Position of the first.
+    pub first: usize,
+    /// How many there are.
+    pub rows: usize,
+}
+
 /// The positions that a pass is working on and their residual stream.
 struct Stream<N> {
-    /// Position of the first.
-    first: usize,
+    /// By piece, in the order of the rows.
+    spans: Vec<Span>,
     /// `[tokens, hidden]`.
     x: Vec<N>,
     /// `[tokens, layers, per-layer width]`.
@@ -69,33 +88,65 @@ pub fn forward<A: Arithmetic>(
     wanted: Wanted,
     observer: &mut dyn Observer<A::Number>,
 ) -> Result<Vec<A::Number>> {
-    if tokens.is_empty() {
-        return Err(RuntimeError::EmptyPrompt);
-    }
-    check_ids(&model.config.text, tokens, cache.length())?;
-    cache.begin(tokens.len())?;
+    let mut piece = [Piece { cache, tokens, wanted }];
+    Ok(forward_together(model, arithmetic, &mut piece, observer)?.swap_remove(0))
+}
 
-    let x = embed(model, arithmetic, tokens);
+/// The same for several sequences in one pass, so that every weight is read once for all of them.
+///
+/// Returns the logits of each. A row's products and sums are its own, so they do not depend on
+/// what else is in the pass. Errors leave all caches unchanged.
+pub fn forward_together<A: Arithmetic>(
+    model: &Model,
+    arithmetic: &A,
+    pieces: &mut [Piece<'_, A::Number>],
+    observer: &mut dyn Observer<A::Number>,
+) -> Result<Vec<Vec<A::Number>>> {
+    let mut spans = Vec::new();
+    for Piece { cache, tokens, .. } in pieces.iter_mut() {
+        if tokens.is_empty() {
+            return Err(RuntimeError::EmptyPrompt);
+        }
+        check_ids(&model.config.text, tokens, cache.length())?;
+        cache.begin(tokens.len())?;
+        spans.push(Span { first: cache.length(), rows: tokens.len() });
+    }
+    let tokens: Vec<u32> = pieces.iter().flat_map(|piece| piece.tokens).copied().collect();
+
+    let x = embed(model, arithmetic, &tokens);
     observer.stage(Stage::InputsEmbeds, &x);
-    let per_layer = per_layer_inputs(model, arithmetic, tokens, &x);
+    let per_layer = per_layer_inputs(model, arithmetic, &tokens, &x);
     observer.stage(Stage::PerLayerInputs, &per_layer);
-    let mut stream = Stream { first: cache.length(), x, per_layer };
+    let mut stream = Stream { spans, x, per_layer };
 
     for (number, layer) in model.weights.layers.iter().enumerate() {
         // From the first KV-shared layer on, nothing is stored for other positions to read: only
         // those whose logits are wanted go on.
         if number == model.config.text.owning_layers() {
-            narrow(model, &mut stream, wanted);
+            narrow(model, &mut stream, pieces);
         }
         if stream.x.is_empty() {
             break;
         }
-        layer_pass(model, arithmetic, cache, number, layer, &mut stream, observer);
+        layer_pass(model, arithmetic, pieces, number, layer, &mut stream, observer);
         observer.stage(Stage::LayerOut(number), &stream.x);
     }
-    narrow(model, &mut stream, wanted);
-    cache.commit(tokens.len());
-    Ok(head(model, arithmetic, stream.x, observer))
+    narrow(model, &mut stream, pieces);
+    for Piece { cache, tokens, .. } in pieces.iter_mut() {
+        cache.commit(tokens.len());
+    }
+    let mut logits = head(model, arithmetic, stream.x, observer);
+    // Taken off from behind, so that the first piece's rows, often all there are, are not copied.
+    let vocabulary = model.weights.head().rows();
+    let mut by_piece: Vec<Vec<A::Number>> = Vec::new();
+    for span in stream.spans.iter().rev() {
+        by_piece.push(match by_piece.len() + 1 == stream.spans.len() {
+            true => std::mem::take(&mut logits),
+            false => logits.split_off(logits.len() - span.rows * vocabulary),
+        });
+    }
+    by_piece.reverse();
+    Ok(by_piece)
 }
 
 /// Every id must be a row of the tables; `first` is the position of the first.
@@ -157,25 +208,30 @@ fn per_layer_inputs<A: Arithmetic>(
 }
 
 /// Drops the positions whose logits are not wanted.
-fn narrow<N: Number>(model: &Model, stream: &mut Stream<N>, wanted: Wanted) {
+fn narrow<N: Number>(model: &Model, stream: &mut Stream<N>, pieces: &[Piece<'_, N>]) {
     let text = &model.config.text;
-    let tokens = stream.x.len() / text.hidden_size;
-    let kept = match wanted {
-        Wanted::All => tokens,
-        Wanted::Last => tokens.min(1),
-        Wanted::Nothing => 0,
-    };
-    let per_layer = stream.per_layer.len() / tokens.max(1);
-    stream.first += tokens - kept;
-    stream.x.drain(..(tokens - kept) * text.hidden_size);
-    stream.per_layer.drain(..(tokens - kept) * per_layer);
+    let rows: usize = stream.spans.iter().map(|span| span.rows).sum();
+    let per_layer = stream.per_layer.len() / rows.max(1);
+    let mut begin = 0;
+    for (span, piece) in stream.spans.iter_mut().zip(pieces) {
+        let kept = match piece.wanted {
+            Wanted::All => span.rows,
+            Wanted::Last => span.rows.min(1),
+            Wanted::Nothing => 0,
+        };
+        let dropped = span.rows - kept;
+        stream.x.drain(begin * text.hidden_size..(begin + dropped) * text.hidden_size);
+        stream.per_layer.drain(begin * per_layer..(begin + dropped) * per_layer);
+        *span = Span { first: span.first + dropped, rows: kept };
+        begin += kept;
+    }
 }
 
 /// One decoder layer; changes the stream in place.
 fn layer_pass<A: Arithmetic>(
     model: &Model,
     arithmetic: &A,
-    cache: &mut Cache<A::Number>,
+    pieces: &mut [Piece<'_, A::Number>],
     number: usize,
     layer: &LayerWeights,
     stream: &mut Stream<A::Number>,
@@ -186,7 +242,7 @@ fn layer_pass<A: Arithmetic>(
 
     let mut h = x.clone();
     rms_norm(model, &mut h, hidden, Some(&layer.input_norm));
-    let mut a = attention(model, arithmetic, cache, number, layer, stream.first, &h);
+    let mut a = attention(model, arithmetic, pieces, &stream.spans, number, layer, &h);
     observer.stage(Stage::AttentionOut(number), &a);
     rms_norm(model, &mut a, hidden, Some(&layer.post_attention_norm));
     add(x, &a);

@@ -1,11 +1,12 @@
 //! The CPU: the forward pass over the kernels, on a pool of threads.
 
-use super::{Device, Slot, Work};
+use super::{Contents, DecodeStep, Decoded, Device, Rings, Slot, SlotMemory, Wanted, Work};
 use crate::arithmetic::Arithmetic;
 use crate::cache::Cache;
 use crate::error::{Result, RuntimeError};
-use crate::forward::{NoObserver, forward};
+use crate::forward::{NoObserver, Piece, forward_together};
 use crate::model::{MemoryPlan, Model};
+use crate::sampling::greedy;
 use crate::weights::Matrix;
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -82,6 +83,8 @@ pub struct CpuDevice {
     arithmetic: Cpu,
     pool: rayon::ThreadPool,
     slots: Vec<Option<Cache<f32>>>,
+    /// Caches of slots that were given back, for the next ones: their memory is there already.
+    spare: Vec<Cache<f32>>,
 }
 
 impl CpuDevice {
@@ -102,17 +105,21 @@ impl CpuDevice {
             .build()
             .map_err(|cause| RuntimeError::Threads { threads, cause: cause.to_string() })?;
         let arithmetic = Cpu::new(Kernels::best());
-        Ok(Self { model, arithmetic, pool, slots: Vec::new() })
+        Ok(Self { model, arithmetic, pool, slots: Vec::new(), spare: Vec::new() })
     }
 
-    fn run(&mut self, work: &Work<'_>) -> Result<Vec<f32>> {
-        let Self { model, arithmetic, pool, slots } = self;
-        let cache = slots
-            .get_mut(work.slot.0)
-            .and_then(Option::as_mut)
-            .ok_or(RuntimeError::NoSlot { slot: work.slot.0 })?;
-        let (tokens, wanted) = (work.tokens, work.logits);
-        pool.install(|| forward(model, arithmetic, cache, tokens, wanted, &mut NoObserver))
+    /// Runs a batch in which no slot comes twice, in one pass.
+    fn run(&mut self, batch: &[Work<'_>]) -> Result<Vec<Vec<f32>>> {
+        let Self { model, arithmetic, pool, slots, .. } = self;
+        let mut caches: Vec<Option<&mut Cache<f32>>> =
+            slots.iter_mut().map(Option::as_mut).collect();
+        let mut pieces = Vec::new();
+        for &Work { slot, tokens, logits } in batch {
+            let cache = caches.get_mut(slot.0).and_then(Option::take);
+            let cache = cache.ok_or(RuntimeError::NoSlot { slot: slot.0 })?;
+            pieces.push(Piece { cache, tokens, wanted: logits });
+        }
+        pool.install(|| forward_together(model, arithmetic, &mut pieces, &mut NoObserver))
     }
 }
 
@@ -128,7 +135,10 @@ impl Device for CpuDevice {
     }
 
     fn make_slot(&mut self, context: usize) -> Result<Slot> {
-        let cache = Some(Cache::new(&self.model.config.text, context));
+        let mut cache =
+            self.spare.pop().unwrap_or_else(|| Cache::new(&self.model.config.text, context));
+        cache.reset(context);
+        let cache = Some(cache);
         match self.slots.iter().position(Option::is_none) {
             Some(free) => {
                 self.slots[free] = cache;
@@ -143,11 +153,94 @@ impl Device for CpuDevice {
 
     fn free_slot(&mut self, slot: Slot) -> Result<()> {
         let cache = self.slots.get_mut(slot.0).and_then(Option::take);
-        cache.map(drop).ok_or(RuntimeError::NoSlot { slot: slot.0 })
+        self.spare.push(cache.ok_or(RuntimeError::NoSlot { slot: slot.0 })?);
+        Ok(())
+    }
+
+    fn memory(&mut self) -> &mut dyn SlotMemory {
+        self
     }
 
     fn step(&mut self, batch: &[Work<'_>]) -> Result<Vec<Vec<f32>>> {
-        batch.iter().map(|work| self.run(work)).collect()
+        let slots: BTreeSet<usize> = batch.iter().map(|work| work.slot.0).collect();
+        if slots.len() == batch.len() {
+            return self.run(batch);
+        }
+        // A slot that comes twice: its second piece needs what the first one stores.
+        let mut logits = Vec::new();
+        for work in batch {
+            logits.extend(self.run(std::slice::from_ref(work))?);
+        }
+        Ok(logits)
+    }
+
+    fn decode_together(&mut self, steps: &[DecodeStep]) -> Vec<Result<Decoded>> {
+        let batch: Vec<Work<'_>> = steps
+            .iter()
+            .map(|DecodeStep { slot, token, .. }| {
+                let tokens = std::slice::from_ref(token);
+                Work { slot: *slot, tokens, logits: Wanted::Last }
+            })
+            .collect();
+        let Ok(rows) = self.step(&batch) else {
+            // One of them cannot go on; one by one shows which.
+            return steps.iter().map(|step| self.decode_as(step)).collect();
+        };
+        let decoded = steps.iter().zip(rows).map(|(step, row)| match step.logits {
+            true => Ok(Decoded::Logits(row)),
+            false => greedy(&row).map(Decoded::Likeliest),
+        });
+        decoded.collect()
+    }
+}
+
+impl CpuDevice {
+    fn cache(&self, slot: Slot) -> Result<&Cache<f32>> {
+        let cache = self.slots.get(slot.0).and_then(Option::as_ref);
+        cache.ok_or(RuntimeError::NoSlot { slot: slot.0 })
+    }
+
+    fn cache_mut(&mut self, slot: Slot) -> Result<&mut Cache<f32>> {
+        let cache = self.slots.get_mut(slot.0).and_then(Option::as_mut);
+        cache.ok_or(RuntimeError::NoSlot { slot: slot.0 })
+    }
+}
+
+impl SlotMemory for CpuDevice {
+    fn positions(&self, slot: Slot) -> Result<usize> {
+        Ok(self.cache(slot)?.length())
+    }
+
+    fn slot_bytes(&self, slot: Slot) -> Result<usize> {
+        Ok(self.cache(slot)?.bytes())
+    }
+
+    fn save_rings(&mut self, slot: Slot) -> Result<Rings> {
+        self.cache(slot)?.rings()
+    }
+
+    fn restore(&mut self, slot: Slot, target: usize, rings: Option<&Rings>) -> Result<()> {
+        self.cache_mut(slot)?.restore(target, rings)
+    }
+
+    fn export(&mut self, slot: Slot) -> Result<Contents> {
+        self.cache(slot)?.contents()
+    }
+
+    fn import(&mut self, slot: Slot, contents: &Contents) -> Result<()> {
+        self.cache_mut(slot)?.fill(contents)
+    }
+
+    fn arithmetic(&self) -> String {
+        let order = if cfg!(target_endian = "little") { "little" } else { "big" };
+        let layers = &self.model.weights.layers;
+        let rounded = layers.iter().any(|layer| layer.q_proj.is_rounded());
+        let values = if rounded { "weights rounded to bf16" } else { "weights as they are" };
+        format!("cpu, {}, {values}, f32 {order}-endian", self.arithmetic.kernels.name())
+    }
+
+    fn answers_serve_as_prompts(&self) -> bool {
+        true
     }
 }
 

@@ -2,16 +2,19 @@
 //!
 //! A device is made from a loaded [`Model`](crate::Model). From then on it makes cache slots and
 //! takes batches of (slot, tokens); how a step is computed, in which order, in how many kernels,
-//! stays behind this border. The CPU is `cpu.rs`, a card `cuda/`.
+//! stays behind this border. The CPU is `cpu.rs`, a card `cuda/`; what slots hold can be taken out
+//! and put back, `snapshot.rs`.
 
 mod cpu;
 pub mod cuda;
+pub mod snapshot;
 
 pub use cpu::{Cpu, CpuDevice, physical_cores};
+pub use snapshot::{Contents, Rings, SlotMemory, reaches};
 
 use crate::error::Result;
 use crate::model::MemoryPlan;
-use crate::sampling::{Sampler, Sampling};
+use crate::sampling::greedy;
 
 /// A cache of one sequence on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +42,26 @@ pub struct Work<'a> {
     pub logits: Wanted,
 }
 
+/// The token that an answer has just got, to be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeStep {
+    /// The sequence.
+    pub slot: Slot,
+    /// Its token.
+    pub token: u32,
+    /// Whether the next one's logits are wanted, or the likeliest id only.
+    pub logits: bool,
+}
+
+/// What comes of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decoded {
+    /// The next token's logits, `[vocabulary]`.
+    Logits(Vec<f32>),
+    /// The lowest id of the largest one.
+    Likeliest(u32),
+}
+
 /// What computes the forward pass.
 pub trait Device: Send {
     /// What it is, for people: `cpu, avx512, 8 threads`.
@@ -52,6 +75,9 @@ pub trait Device: Send {
 
     /// Gives the cache of a sequence back.
     fn free_slot(&mut self, slot: Slot) -> Result<()>;
+
+    /// What the slots hold.
+    fn memory(&mut self) -> &mut dyn SlotMemory;
 
     /// Runs every piece of work; returns its logits `[rows, vocabulary]`, rows as wanted.
     ///
@@ -71,7 +97,21 @@ pub trait Device: Send {
 
     /// The same for who wants the likeliest token only: the lowest id of the largest logit.
     fn decode_greedy(&mut self, slot: Slot, token: u32) -> Result<u32> {
-        let logits = self.decode(slot, token)?;
-        Sampler::new(&Sampling::GREEDY)?.sample(&logits)
+        greedy(&self.decode(slot, token)?)
+    }
+
+    /// A decode step of each of several sequences, every slot at most once. Results are those of
+    /// the steps one by one; a step that fails fails alone.
+    fn decode_together(&mut self, steps: &[DecodeStep]) -> Vec<Result<Decoded>> {
+        steps.iter().map(|step| self.decode_as(step)).collect()
+    }
+
+    /// One of them.
+    fn decode_as(&mut self, step: &DecodeStep) -> Result<Decoded> {
+        let &DecodeStep { slot, token, logits } = step;
+        Ok(match logits {
+            true => Decoded::Logits(self.decode(slot, token)?),
+            false => Decoded::Likeliest(self.decode_greedy(slot, token)?),
+        })
     }
 }

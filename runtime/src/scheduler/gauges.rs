@@ -35,4 +35,18 @@ pub struct Gauges {
     pub first_tokens: u64,
     /// Sum of their times from submission until then.
     pub to_first_token: Duration,
+    /// Answers that found a part of their prompt in a slot.
+    pub cache_hits: u64,
+    /// Prompt tokens that were found in slots and not read.
+    pub cached_tokens: u64,
+    /// Prompts that came from disk.
+    pub disk_hits: u64,
+    /// Positions that slots hold now.
+    pub cached_positions: usize,
+    /// Bytes that slots take now beside what the device took for all at its start.
+    pub slot_bytes: usize,
+    /// Bytes that copies of rings take now, to go back to.
+    pub checkpoint_bytes: usize,
+    /// Bytes that prompts take on disk now.
+    pub disk_bytes: u64,
 }

@@ -1,35 +1,48 @@
 //! Many answers at once on one engine.
 //!
-//! One thread owns the device. It works in rounds: a token for every running answer, then a chunk
-//! of one prompt, prompts taking turns. So a long prompt delays running answers by a chunk a token
-//! and no more, and is itself never held up. An answer does not depend on what else runs: the bytes
-//! are those it gets alone.
+//! One thread owns the device. It works in rounds: a token for every running answer, in one pass
+//! where the device can, then a chunk of one prompt, prompts taking turns. So a long prompt delays
+//! running answers by a chunk a token and no more, and is itself never held up; chunks are cut to a
+//! quarter of a second. An answer does not depend on what else runs: the bytes are those it gets
+//! alone.
+//!
+//! A slot keeps what it holds when its answer has ended. The next prompt that begins alike is read
+//! from where it differs, with the same bytes as a result.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `job.rs` | what goes in and comes out: [`Job`], [`Event`], [`Summary`], [`Refusal`] |
 //! | `worker.rs` | the thread: admission, rounds, stopping |
+//! | `admission.rs` | which job gets which slot |
 //! | `running.rs` | one answer on its way through prompt and tokens |
+//! | `held.rs` | what a slot holds of earlier prompts, and how much of it serves the next |
+//! | `store/` | prompts on disk, for the time after a restart |
 //! | `gauges.rs` | what is counted |
 
+mod admission;
 mod gauges;
+mod held;
 mod job;
 mod running;
+mod store;
 mod worker;
 
 pub use gauges::Gauges;
 pub use job::{Event, Job, Listener, Refusal, Summary};
+pub use store::PromptCache;
 
 use crate::answer::Answer;
 use crate::engine::{Engine, Parts, check_prompt, setting};
 use crate::error::{Result, RuntimeError};
 use crate::model::MemoryPlan;
 use crate::sampling::Chooser;
+use held::Rules;
 use running::Ticket;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use store::Store;
 use w4pack_format::config::Config;
 use worker::{Message, Worker};
 
@@ -40,11 +53,18 @@ pub struct SchedulerOptions {
     pub slots: usize,
     /// Jobs that may wait for a slot.
     pub queue: usize,
+    /// Copies of the sliding layers' rings that a slot keeps, to go back to where prompts differ;
+    /// with 0 a prompt is reused only where rings reach back by themselves.
+    pub checkpoints: usize,
+    /// Ids behind which a turn of a conversation ends: where prompts are likely to differ.
+    pub turn_ends: Vec<u32>,
+    /// Where prompts are kept for the time after a restart.
+    pub prompt_cache: Option<PromptCache>,
 }
 
 impl Default for SchedulerOptions {
     fn default() -> Self {
-        Self { slots: 1, queue: 64 }
+        Self { slots: 1, queue: 64, checkpoints: 4, turn_ends: Vec::new(), prompt_cache: None }
     }
 }
 
@@ -78,12 +98,23 @@ impl Shared {
 impl Scheduler {
     /// Starts the engine's thread.
     ///
-    /// Errors: no slots asked for; the system gives no thread.
+    /// Errors: no slots asked for, or more than the device was planned for; a folder of prompts that
+    /// cannot be used; the system gives no thread.
     pub fn start(engine: Engine, options: SchedulerOptions) -> Result<Scheduler> {
         if options.slots == 0 {
             return Err(setting("slots", 0, "at least 1".into()));
         }
-        let Parts { config, device, context, chunk } = engine.into_parts();
+        let Parts { config, mut device, context, chunk } = engine.into_parts();
+        let slots = (0..options.slots).map(|_| device.make_slot(context)).collect::<Result<_>>()?;
+        let rules = Rules {
+            window: config.text.sliding_window,
+            checkpoints: options.checkpoints,
+            turn_ends: options.turn_ends.clone(),
+            answers_serve: device.memory().answers_serve_as_prompts(),
+        };
+        let arithmetic = device.memory().arithmetic();
+        let store = options.prompt_cache.as_ref().map(|cache| Store::open(cache, &arithmetic));
+        let store = store.transpose()?;
         let gauges = Gauges { slots: options.slots, queue: options.queue, ..Gauges::default() };
         let shared = Arc::new(Shared {
             pending: AtomicUsize::new(0),
@@ -92,7 +123,7 @@ impl Scheduler {
         });
         let (description, memory_plan) = (device.description(), device.memory_plan());
         let (messages, receiver) = mpsc::channel();
-        let worker = Worker::new(device, chunk, options.slots, receiver, shared.clone());
+        let worker = Worker::new(device, chunk, rules, slots, store, receiver, shared.clone());
         let thread = std::thread::Builder::new()
             .name("w4pack-engine".into())
             .spawn(move || worker.run())

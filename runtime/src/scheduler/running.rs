@@ -1,11 +1,13 @@
 //! One answer on its way: in the queue, through its prompt, token by token.
 
+use super::held::{Held, Rules};
 use super::job::{Event, Listener, Summary};
 use crate::answer::{Answer, Needed};
-use crate::device::{Device, Slot, Wanted, Work};
+use crate::device::{DecodeStep, Decoded, Device, Slot, Wanted, Work};
 use crate::engine::FinishReason;
 use crate::error::{Result, RuntimeError};
 use crate::sampling::Chosen;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -18,13 +20,15 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Whether its listener still wants it.
-    pub fn still_wanted(&mut self) -> ControlFlow<FinishReason> {
-        (self.listener)(Event::Waiting)
-    }
-
     /// Tells the listener that no slot will come.
-    pub fn end(mut self, finish: FinishReason) {
+    pub fn end(mut self, end: End) {
+        let finish = match end {
+            End::Finished(finish) => finish,
+            End::Failed(error) => {
+                let _ = (self.listener)(Event::Failed(error));
+                return;
+            }
+        };
         let summary = Summary {
             finish,
             prompt_tokens: self.prompt.len(),
@@ -37,6 +41,17 @@ impl Ticket {
         };
         let _ = (self.listener)(Event::Ended(&summary));
     }
+}
+
+/// What an answer works on.
+pub(super) struct Ground<'w> {
+    pub device: &'w mut dyn Device,
+    pub slot: Slot,
+    /// What the slot holds.
+    pub held: &'w mut Held,
+    pub rules: &'w Rules,
+    /// Prompt tokens read in one step.
+    pub chunk: usize,
 }
 
 /// How an answer leaves its slot.
@@ -57,12 +72,12 @@ impl From<RuntimeError> for End {
 /// An answer with a slot.
 pub(super) struct Running {
     ticket: Ticket,
-    /// Its cache on the device.
-    pub slot: Slot,
     /// Tokens of the prompt that the slot held when the answer took it.
     pub cached: usize,
     /// Tokens of the prompt that the slot holds.
     pub read: usize,
+    /// Positions of the prompt at which the rings are copied, ascending.
+    stops: VecDeque<usize>,
     /// The token chosen last.
     last: Option<u32>,
     started: Instant,
@@ -72,10 +87,10 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts an answer in a slot that holds the first `cached` tokens of its prompt.
-    pub fn new(ticket: Ticket, slot: Slot, cached: usize) -> Self {
-        let now = Instant::now();
-        let (read, last, first_chosen) = (cached, None, None);
-        Self { ticket, slot, cached, read, last, started: now, first_chosen, last_chosen: now }
+    pub fn new(ticket: Ticket, cached: usize, stops: Vec<usize>) -> Self {
+        let started = Instant::now();
+        let (read, stops, last, first_chosen) = (cached, stops.into(), None, None);
+        Self { ticket, cached, read, stops, last, started, first_chosen, last_chosen: started }
     }
 
     /// Whether the prompt is not read whole yet.
@@ -99,16 +114,27 @@ impl Running {
         self.tell(Event::Reading { read, cached, prompt })
     }
 
-    /// Reads at most `chunk` tokens of the prompt; behind the last one chooses the first token.
-    pub fn read_chunk(&mut self, device: &mut dyn Device, chunk: usize) -> Result<(), End> {
-        let prompt = &self.ticket.prompt;
-        let end = prompt.len().min(self.read + chunk);
-        let logits = if end == prompt.len() { Wanted::Last } else { Wanted::Nothing };
-        let work = Work { slot: self.slot, tokens: &prompt[self.read..end], logits };
-        let logits = device.step(&[work])?.swap_remove(0);
+    /// Reads a chunk of the prompt; behind the last one chooses the first token.
+    pub fn read_chunk(&mut self, ground: Ground<'_>) -> Result<(), End> {
+        let Ground { device, slot, held, rules, chunk } = ground;
+        let (prompt, max_tokens) = (&self.ticket.prompt, self.ticket.answer.max_tokens());
+        let stop = self.stops.front().copied().unwrap_or(prompt.len());
+        let end = stop.min(self.read + chunk);
+        let is_last = end == prompt.len();
+        let logits = if is_last { Wanted::Last } else { Wanted::Nothing };
+        let tokens = &prompt[self.read..end];
+        let logits = device.step(&[Work { slot, tokens, logits }])?.swap_remove(0);
+        held.append(tokens, true);
         self.read = end;
+        if end == stop {
+            self.stops.pop_front();
+            // Rings that the whole answer will not fill reach back by themselves.
+            if prompt.len() + max_tokens > rules.window {
+                held.save_rings(device, slot, rules)?;
+            }
+        }
         self.report()?;
-        if end < self.ticket.prompt.len() {
+        if !is_last {
             return Ok(());
         }
         self.ticket.answer.prepare()?;
@@ -116,13 +142,22 @@ impl Running {
         self.take(&chosen)
     }
 
-    /// Generates a token.
-    pub fn decode(&mut self, device: &mut dyn Device) -> Result<(), End> {
+    /// Says what the next token needs.
+    pub fn prepare(&mut self, slot: Slot) -> Result<DecodeStep, End> {
+        let token = self.last.expect("the prompt is read");
+        let logits = self.ticket.answer.prepare()? == Needed::Logits;
+        Ok(DecodeStep { slot, token, logits })
+    }
+
+    /// Chooses the next token from what the device has made of the step.
+    pub fn decode(&mut self, ground: Ground<'_>, decoded: Result<Decoded>) -> Result<(), End> {
+        let decoded = decoded?;
         let last = self.last.expect("the prompt is read");
+        ground.held.append(&[last], ground.rules.answers_serve);
         let answer = &mut self.ticket.answer;
-        let chosen = match answer.prepare()? {
-            Needed::Likeliest => answer.take(device.decode_greedy(self.slot, last)?)?,
-            Needed::Logits => answer.choose(&device.decode(self.slot, last)?)?,
+        let chosen = match decoded {
+            Decoded::Likeliest(id) => answer.take(id)?,
+            Decoded::Logits(logits) => answer.choose(&logits)?,
         };
         self.take(&chosen)
     }

@@ -83,6 +83,11 @@ impl Matrix {
         }
     }
 
+    /// Whether its values are products rounded to bf16.
+    pub fn is_rounded(&self) -> bool {
+        matches!(self, Matrix::Packed { values: WeightValues::Bf16, .. })
+    }
+
     /// The matrix as the kernels take it.
     pub fn view(&self) -> cpu::Matrix<'_> {
         let view = match self {

@@ -4,6 +4,7 @@
 mod kernels;
 mod models;
 mod planner;
+mod slots;
 #[path = "../model/support/mod.rs"]
 #[allow(dead_code, reason = "the suite of the CPU uses the rest")]
 mod support;

@@ -6,7 +6,7 @@ use crate::support::*;
 use w4pack_kernels::cpu::Kernels;
 use w4pack_runtime::device::{Cpu, CpuDevice};
 use w4pack_runtime::forward::{NoObserver, forward};
-use w4pack_runtime::{Cache, Device, Model, Plain, Wanted, WeightValues, Work};
+use w4pack_runtime::{Cache, Device, Model, Plain, Slot, Wanted, WeightValues, Work};
 
 fn random_model() -> Model {
     let folder = tempfile::tempdir().expect("a folder");
@@ -177,6 +177,90 @@ fn an_id_behind_the_end_of_the_per_layer_table_is_refused() {
         error.contains("id 100") && error.contains("embed_tokens_per_layer has 100"),
         "{error}"
     );
+}
+
+/// Every way back, around the window and its double.
+#[test]
+fn slots_are_cut_and_copied_without_changing_a_bit() {
+    let check = |model: Model, window: usize, lengths: &[usize]| {
+        let mut device = CpuDevice::new(model.into(), 1).expect("a thread starts");
+        slots::cuts_change_nothing(&mut device, window, lengths);
+        slots::copies_change_nothing(&mut device, lengths);
+    };
+    check(random_model(), WINDOW, &[7, 8, 9, 15, 16, 17, 40]);
+    let Some(conformance) = conformance() else { return };
+    for set in ["tiny-a", "tiny-c"] {
+        let model = load(&conformance.join(set).join("text"));
+        let window = model.config.text.sliding_window;
+        check(model, window, &[window - 1, window, window + 1, 2 * window + 1]);
+    }
+}
+
+/// A slot given back keeps its memory for the next sequence, and nothing of the last one.
+#[test]
+fn memory_of_a_slot_is_counted_and_used_again() {
+    let model = std::sync::Arc::new(random_model());
+    let mut device = CpuDevice::new(model.clone(), 1).expect("a thread starts");
+    let slot = device.make_slot(600).expect("a slot");
+    assert_eq!(device.memory().slot_bytes(slot).expect("in use"), 0, "nothing is stored yet");
+    let tokens = random::tokens(300, 1);
+    let run = |device: &mut CpuDevice, slot, tokens: &[u32]| {
+        let work = Work { slot, tokens, logits: Wanted::Last };
+        device.step(&[work]).expect("it runs").swap_remove(0)
+    };
+    run(&mut device, slot, &tokens);
+    let full = device.memory().slot_bytes(slot).expect("in use");
+    // Two blocks of 256 positions in one full layer, one in each of three rings, keys and values.
+    let row = |head_dim: usize| 2 * 2 * head_dim * size_of::<f32>();
+    assert!(full >= 512 * row(64) + 3 * 256 * row(32), "{full}");
+    device.free_slot(slot).expect("it was in use");
+    let slot = device.make_slot(30).expect("a slot");
+    assert_eq!(device.memory().slot_bytes(slot).expect("in use"), full, "its memory is there");
+    assert_eq!(device.memory().positions(slot).expect("in use"), 0);
+    let last = run(&mut device, slot, &tokens[..20]);
+    let expected = logits(&model, &fast(), &tokens[..20]);
+    assert_eq!(last, last_rows(&expected, 1, model.config.text.vocab_size));
+    let work = Work { slot, tokens: &tokens[..11], logits: Wanted::Last };
+    assert!(device.step(&[work]).is_err(), "31 positions in 30");
+}
+
+/// Sequences of all lengths in one pass, each with other logits wanted, and a slot twice.
+#[test]
+fn a_pass_over_several_sequences_gives_each_its_own_logits() {
+    let model = std::sync::Arc::new(random_model());
+    let mut device = CpuDevice::new(model.clone(), 2).expect("threads start");
+    let prompts: Vec<Vec<u32>> =
+        (0..5).map(|seed| random::tokens(9 + 7 * seed, seed as u64)).collect();
+    let wanted = [Wanted::Last, Wanted::All, Wanted::Nothing, Wanted::Last, Wanted::All];
+    let slots: Vec<Slot> = (0..5).map(|_| device.make_slot(64).expect("a slot")).collect();
+    let work: Vec<Work> = (0..5)
+        .map(|i| Work { slot: slots[i], tokens: &prompts[i][..4 + 3 * i], logits: wanted[i] })
+        .collect();
+    let first = device.step(&work).expect("it runs");
+    let rest: Vec<Work> = (0..5)
+        .map(|i| Work { tokens: &prompts[i][4 + 3 * i..], logits: Wanted::All, ..work[i] })
+        .collect();
+    let rest = device.step(&rest).expect("it runs");
+    let vocabulary = model.config.text.vocab_size;
+    for (i, prompt) in prompts.iter().enumerate() {
+        let expected = logits(&model, &fast(), prompt);
+        let (before, behind) = expected.split_at((4 + 3 * i) * vocabulary);
+        let before = match wanted[i] {
+            Wanted::All => before,
+            Wanted::Last => last_rows(before, 1, vocabulary),
+            Wanted::Nothing => &[],
+        };
+        assert_eq!(first[i], before, "sequence {i}");
+        assert_eq!(rest[i], behind, "sequence {i}");
+    }
+    let twice = [5, 6].map(|id| Work {
+        slot: slots[0],
+        tokens: &[3, 4, 5][..id - 4],
+        logits: Wanted::Last,
+    });
+    let found = device.step(&twice).expect("it runs");
+    let expected = logits(&model, &fast(), &[&prompts[0][..], &[3], &[3, 4]].concat());
+    assert_eq!(found[1], last_rows(&expected, 1, vocabulary));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::hearing::*;
 use crate::support::random;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use w4pack_runtime::device::CpuDevice;
+use w4pack_runtime::device::{CpuDevice, SlotMemory};
 use w4pack_runtime::scheduler::{Job, Refusal, SchedulerOptions};
 use w4pack_runtime::{
     Adjustments, Allowed, Constraint, Device, Engine, EngineOptions, MemoryPlan, Result,
@@ -38,6 +38,10 @@ impl Device for Faulty {
 
     fn free_slot(&mut self, slot: Slot) -> Result<()> {
         self.cpu.free_slot(slot)
+    }
+
+    fn memory(&mut self) -> &mut dyn SlotMemory {
+        self.cpu.memory()
     }
 
     fn step(&mut self, batch: &[Work<'_>]) -> Result<Vec<Vec<f32>>> {
@@ -86,12 +90,12 @@ impl Constraint for Broken {
 
 #[test]
 fn a_job_that_fails_ends_alone_and_the_scheduler_lives_on() {
-    let cpu = CpuDevice::new(Arc::new(model(1)), 1).expect("a thread starts");
-    let config = model(1).config;
+    let cpu = CpuDevice::new(Arc::new(model()), 1).expect("a thread starts");
+    let config = model().config;
     let device = Box::new(Faulty { cpu });
     let options = EngineOptions { context: Some(512), chunk: 8, threads: None };
     let engine = Engine::on_device(config, Vec::new(), device, options).expect("it starts");
-    let options = SchedulerOptions { slots: 3, queue: 20 };
+    let options = SchedulerOptions { slots: 3, queue: 20, ..SchedulerOptions::default() };
     let faulty = Scheduler::start(engine, options).expect("it starts");
 
     let expected = ask(&scheduler(1, 1, 8), sound_job(sound(20, 1), 120)).tokens;

@@ -2,8 +2,10 @@
 
 use crate::support::{load, random};
 use std::ops::ControlFlow;
+use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+use tempfile::TempDir;
 use w4pack_runtime::scheduler::{Event, Job, Refusal, SchedulerOptions, Summary};
 use w4pack_runtime::{
     Adjustments, Chosen, Engine, EngineOptions, FinishReason, Model, RuntimeError, Sampling,
@@ -35,19 +37,23 @@ impl From<Event<'_>> for Heard {
     }
 }
 
-pub fn model(seed: u64) -> Model {
-    let folder = tempfile::tempdir().expect("a folder");
-    random::packed(seed).write(folder.path());
-    load(folder.path())
+/// The random model, written once and loaded for every engine.
+pub fn model() -> Model {
+    static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        random::packed(1).write(folder.path());
+        folder
+    });
+    load(FOLDER.path())
 }
 
 pub fn engine(chunk: usize) -> Engine {
     let options = EngineOptions { context: Some(512), chunk, threads: Some(1) };
-    Engine::new(model(1), options).expect("the options are sound")
+    Engine::new(model(), options).expect("the options are sound")
 }
 
 pub fn scheduler(slots: usize, queue: usize, chunk: usize) -> Scheduler {
-    let options = SchedulerOptions { slots, queue };
+    let options = SchedulerOptions { slots, queue, ..SchedulerOptions::default() };
     Scheduler::start(engine(chunk), options).expect("it starts")
 }
 

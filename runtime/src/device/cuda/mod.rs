@@ -1,17 +1,19 @@
 //! A card: weights in one arena, a decode step as one captured graph, prompts in chunks.
 //!
-//! `plan.rs` decides what lies where, `upload.rs` brings it there, `passes.rs` is the forward pass.
+//! `plan.rs` decides what lies where, `upload.rs` brings it there, `passes.rs` is the forward pass,
+//! `snapshot.rs` copies what slots hold.
 
 mod passes;
 mod plan;
 mod probe;
+mod snapshot;
 mod upload;
 
 pub use passes::Products;
 pub use plan::{KvType, Plan, Sizes, TablePlace, Wish};
 pub use probe::{plan_for_shape, read_bandwidth};
 
-use super::{Device, Slot, Wanted, Work};
+use super::{Device, Slot, SlotMemory, Wanted, Work};
 use crate::error::{Result, RuntimeError};
 use crate::model::MemoryPlan;
 use crate::weights::{LoadProgress, Survey, survey};
@@ -490,6 +492,10 @@ impl Device for CudaDevice {
     fn free_slot(&mut self, slot: Slot) -> Result<()> {
         let cache = self.slots.get_mut(slot.0).and_then(Option::take);
         cache.map(drop).ok_or(RuntimeError::NoSlot { slot: slot.0 })
+    }
+
+    fn memory(&mut self) -> &mut dyn SlotMemory {
+        self
     }
 
     fn step(&mut self, batch: &[Work<'_>]) -> Result<Vec<Vec<f32>>> {

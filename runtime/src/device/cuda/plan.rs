@@ -35,7 +35,7 @@ impl KvType {
         }
     }
 
-    fn number_bytes(self) -> usize {
+    pub(super) fn number_bytes(self) -> usize {
         if self == KvType::Q8 { 1 } else { 2 }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod random;
+pub mod slots;
 
 #[path = "../../../../testing/conformance.rs"]
 mod conformance_path;
