@@ -52,7 +52,13 @@ pub fn run(arguments: &ChatArguments, quiet: bool) -> Result<ExitCode> {
     let input = Input::stdin()?;
     let stop = Stop::watch()?;
     let device = engine.device();
-    let scheduler = Scheduler::start(engine, SchedulerOptions { slots: 1, ..Default::default() })?;
+    // One slot: each prompt begins with the last one, and is read from where they differ.
+    let options = SchedulerOptions {
+        slots: 1,
+        turn_ends: text.stop_ids().to_vec(),
+        ..SchedulerOptions::default()
+    };
+    let scheduler = Scheduler::start(engine, options)?;
     if !quiet {
         let context = scheduler.context();
         eprintln!("{device}, a context of {context} tokens. /help lists the commands.");
