@@ -90,8 +90,14 @@ proptest! {
             let ids = Walker::new(text, seed, wander).walk(&mut *constraint);
             let (written, output) = answer(text, PROMPT, &ids.ended());
             let content = output.content.unwrap_or_default();
-            let value: Value = serde_json::from_str(&content)
-                .map_err(|error| TestCaseError::fail(format!("{error}: {written}")))?;
+            let value: Value = serde_json::from_str(&content).map_err(|error| {
+                let finding = format!("{error}: {written}");
+                // JSON's numbers have no largest one, but this reader's have.
+                match finding.starts_with("number out of range") {
+                    true => TestCaseError::reject(finding),
+                    false => TestCaseError::fail(finding),
+                }
+            })?;
             prop_assert_eq!(validate(&schema, &value), Ok(()), "{}", written);
             Ok(())
         })?;

@@ -70,7 +70,7 @@ enum State {
     /// In a thought nothing is a call.
     Thought,
     /// Inside a call.
-    Call(Held),
+    Call(Box<Held>),
     /// The one call has been made.
     Done,
 }
@@ -100,7 +100,7 @@ impl Constraint for UntilCall {
     fn accept(&mut self, id: u32) -> Result<()> {
         match &mut self.state {
             State::Free if id == self.rules.call => {
-                self.state = State::Call(Held::new(self.rules.matcher.clone()));
+                self.state = State::Call(Box::new(Held::new(self.rules.matcher.clone())));
             }
             State::Free if id == self.rules.channel => self.state = State::Thought,
             State::Thought if id == self.rules.channel_end => self.state = State::Free,
