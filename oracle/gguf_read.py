@@ -21,10 +21,10 @@ VISIBLE = set("<|channel> <channel|> <|tool_call> <tool_call|> <|tool_response> 
 VISIBLE.add('<|"|>')
 
 
-def unpacked(packed, module: str) -> np.ndarray:
+def unpacked(packed, module: str, rows: slice) -> np.ndarray:
     """code * step in float32, [rows, columns]."""
-    words = packed.get_tensor(f"{module}.weight_packed").view(np.uint8)
-    steps = packed.get_tensor(f"{module}.weight_scale")
+    words = packed.get_slice(f"{module}.weight_packed")[rows].view(np.uint8)
+    steps = packed.get_slice(f"{module}.weight_scale")[rows]
     assert steps.dtype == np.float16, module
     codes = np.stack([words & 15, words >> 4], axis=-1).reshape(words.shape[0], -1).astype(np.int8) - 8
     return codes.astype(np.float32) * np.repeat(steps.astype(np.float32), 32, axis=1)
@@ -41,6 +41,11 @@ def bf16_as_f32(packed_path: Path, name: str) -> np.ndarray:
     return (bits.astype(np.uint32) << 16).view(np.float32).reshape(info["shape"])
 
 
+def assert_same(values: np.ndarray, expected: np.ndarray, name: str) -> None:
+    assert values.dtype == np.float32 and values.shape == expected.shape, name
+    assert np.array_equal(values.view(np.uint32), expected.view(np.uint32)), name
+
+
 def check_tensors(reader: gguf.GGUFReader, packed_path: Path) -> dict:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GEMMA4, 200)
     found = {tensor.name: tensor for tensor in reader.tensors}
@@ -53,17 +58,21 @@ def check_tensors(reader: gguf.GGUFReader, packed_path: Path) -> dict:
             ending = ".weight" if key.endswith("layer_scalar") else ""
             name = names.get_name(key.removesuffix("_packed") + ending, try_suffixes=(".weight",))
             tensor = found.pop(name)
-            values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-            if key.endswith(".weight_packed"):
-                assert tensor.tensor_type == gguf.GGMLQuantizationType.Q4_0, name
-                expected = unpacked(packed, key.removesuffix(".weight_packed"))
-                counts["blocks"] += expected.size // 32
-                counts["values"] += expected.size
-            else:
-                expected = bf16_as_f32(packed_path, key)
+            if not key.endswith(".weight_packed"):
+                values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                assert_same(values, bf16_as_f32(packed_path, key), name)
                 counts["vectors"] += 1
-            assert values.dtype == np.float32 and values.shape == expected.shape, name
-            assert np.array_equal(values.view(np.uint32), expected.view(np.uint32)), name
+                continue
+            assert tensor.tensor_type == gguf.GGMLQuantizationType.Q4_0, name
+            height, width = int(tensor.shape[1]), int(tensor.shape[0])
+            # So many rows at a time that a table of billions of values takes little memory.
+            chunk = max(1, (1 << 24) // width)
+            for first in range(0, height, chunk):
+                rows = slice(first, min(height, first + chunk))
+                values = gguf.quants.dequantize(tensor.data[rows], tensor.tensor_type)
+                assert_same(values, unpacked(packed, key.removesuffix(".weight_packed"), rows), name)
+                counts["blocks"] += values.size // 32
+                counts["values"] += values.size
     assert list(found) == ["rope_freqs.weight"], list(found)
     return counts
 

@@ -52,6 +52,23 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Whether one JSON object is wanted on stdout.
+    pub fn wants_json(&self) -> bool {
+        match self {
+            Command::Convert(arguments) => arguments.json,
+            Command::Restore(arguments) => arguments.json,
+            Command::Verify(arguments) => arguments.json,
+            Command::Inspect(arguments) => arguments.json,
+            Command::Doctor(arguments) => arguments.json,
+            Command::Run(arguments) => arguments.json,
+            Command::Fixture(arguments) => arguments.json,
+            Command::Eval(arguments) => arguments.wants_json(),
+            Command::Chat(_) | Command::Demo(_) | Command::Completions { .. } => false,
+        }
+    }
+}
+
 #[derive(Args)]
 pub struct ConvertArguments {
     /// A folder, or a Hub name (`owner/name[@revision]`) that is in the local Hub cache.
@@ -175,9 +192,9 @@ pub struct VerifyArguments {
 
 #[derive(Args)]
 pub struct InspectArguments {
-    /// A folder, a `model.safetensors`, or a Hub name that is in the local Hub cache.
+    /// A folder, a `model.safetensors`, a GGUF file, or a Hub name that is in the local Hub cache.
     pub what: String,
-    /// Draw peak levels and steps into an SVG file.
+    /// Draw peak levels and steps into an SVG or PNG file.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
     /// Print the report as one JSON object.

@@ -17,7 +17,11 @@ use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return wrong_arguments(&error),
+    };
+    let wants_json = arguments.command.wants_json();
     let quiet = arguments.quiet;
     if let Err(error) = interrupt::make_file_limits_errors() {
         message::warn(&format!("{error:#}"));
@@ -46,7 +50,29 @@ fn main() -> ExitCode {
         Err(error) if message::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{}", message::render(&error));
+            // A command that has printed its object has said what it had to say.
+            if wants_json && !output::has_printed() {
+                refuse_in_json(&message::object(&error));
+            }
             message::exit_code(&error)
         }
     }
+}
+
+/// Arguments that clap does not take, or a question for help, which is no error.
+fn wrong_arguments(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let text = text.trim().trim_start_matches("error: ");
+        refuse_in_json(&serde_json::json!({"error": text, "hint": "w4pack --help"}));
+    }
+    // Where stdout is closed nobody reads the help.
+    let _ = error.print();
+    ExitCode::from(error.exit_code() as u8)
+}
+
+/// Whoever asked for one object on stdout gets one, whatever happens.
+fn refuse_in_json(object: &serde_json::Value) {
+    // The exit code says the same where nobody reads stdout.
+    let _ = output::json(object);
 }

@@ -1,5 +1,6 @@
 //! How a failure reads: what was tried, what was found, and the next step.
 
+use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
 use w4pack_convert::ConvertError;
@@ -27,6 +28,16 @@ impl Usage {
         self.hint = Some(hint.into());
         self
     }
+}
+
+/// Says something on stderr, which no name in it can steer.
+pub fn talk(text: &str) {
+    eprint!("{}", visible(text));
+}
+
+/// A name that is to stand within a line, on which a line break in it would begin another one.
+pub fn one_line(name: &str) -> String {
+    visible(name).replace('\n', "\\u{a}")
 }
 
 /// Something that the user should know and that stops nothing.
@@ -100,9 +111,24 @@ fn visible(text: &str) -> String {
         .collect()
 }
 
+/// The object for stdout where a program reads: `{"error": …, "hint": …}`; the error with its causes,
+/// the hint null where there is none.
+pub fn object(error: &anyhow::Error) -> Value {
+    json!({"error": with_causes(error), "hint": error.chain().find_map(hint_of)})
+}
+
 /// The lines for stderr: `error:`, its causes, `hint:`.
 pub fn render(error: &anyhow::Error) -> String {
-    let mut text = format!("error: {error}");
+    let mut text = format!("error: {}", with_causes(error));
+    if let Some(hint) = error.chain().find_map(hint_of) {
+        write!(text, "\nhint: {hint}").expect("writing to a String cannot fail");
+    }
+    visible(&text)
+}
+
+/// An error and what caused it, each in a line.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
     let mut last = error.to_string();
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
@@ -112,10 +138,7 @@ pub fn render(error: &anyhow::Error) -> String {
         }
         last = cause;
     }
-    if let Some(hint) = error.chain().find_map(hint_of) {
-        write!(text, "\nhint: {hint}").expect("writing to a String cannot fail");
-    }
-    visible(&text)
+    text
 }
 
 fn hint_of(error: &(dyn std::error::Error + 'static)) -> Option<String> {

@@ -5,9 +5,19 @@ use anyhow::{Context, Result};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether something was written.
+static PRINTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether something was written to stdout.
+pub fn has_printed() -> bool {
+    PRINTED.load(Ordering::Relaxed)
+}
 
 /// Writes text as it is.
 pub fn print(text: &str) -> Result<()> {
+    PRINTED.store(true, Ordering::Relaxed);
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     written.context("could not write to stdout")

@@ -161,6 +161,23 @@ pub enum ConvertError {
         /// What is missing.
         problem: String,
     },
+    /// The checkpoint that is to supply what a packed one lacks is another release.
+    #[error(
+        "`{place}` does not have what was left out of the packed checkpoint: `{tensor}` is {found} \
+         there, and was {wanted} in the source's `{file}`"
+    )]
+    OtherTowers {
+        /// The checkpoint named with `--towers-from`.
+        place: String,
+        /// Full name.
+        tensor: String,
+        /// The source file it lay in.
+        file: String,
+        /// Element type and shape there, or that it is not there.
+        found: String,
+        /// Element type and shape in the source.
+        wanted: String,
+    },
     /// A tensor that does not come back as it was.
     #[error(transparent)]
     TensorDiffers(Box<TensorDifference>),
@@ -214,6 +231,9 @@ impl ConvertError {
             }
             ConvertError::NoSpace { .. } | ConvertError::DiskFull { .. } => {
                 Some("free some space, or give a folder on another disk with --out".into())
+            }
+            ConvertError::OtherTowers { .. } => {
+                Some("--towers-from must name the very release that was converted".into())
             }
             ConvertError::TensorDiffers(difference) if difference.supplied => {
                 Some("--towers-from must name the very release that was converted".into())

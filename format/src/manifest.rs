@@ -6,6 +6,7 @@
 use crate::source::check_relative_path;
 use crate::{FormatError, Result, json};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Path of the file below a checkpoint.
 pub const MANIFEST_FILE: &str = "w4pack/manifest.json";
@@ -127,6 +128,16 @@ pub enum Fate {
     Copied,
     /// Not in the output: a tower, or keys and values that nothing reads.
     LeftOut,
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Fate::Packed => "packed",
+            Fate::Copied => "copied",
+            Fate::LeftOut => "left out",
+        })
+    }
 }
 
 impl Manifest {

@@ -11,8 +11,8 @@ use crate::config::{ExpertsConfig, Family, LayerConfig, TextConfig};
 pub enum NameLayout {
     /// Google's files: `model.language_model.layers.0.…`, with the towers beside it.
     Multimodal,
-    /// Gemma 3 as Google published it: `language_model.model.layers.0.…`. transformers renames it
-    /// while loading and saves it as [`NameLayout::Multimodal`].
+    /// Older names, as Google published Gemma 3: `language_model.model.layers.0.…`. transformers
+    /// renames them while loading and saves them as [`NameLayout::Multimodal`].
     MultimodalGemma3,
     /// `Gemma4ForCausalLM`: `model.layers.0.…`.
     TextOnly,
@@ -269,8 +269,11 @@ pub fn is_tower(name: &str) -> bool {
         "model.embed_audio.",
         "model.vision_embedder.",
         "model.multi_modal_projector.",
-        // Gemma 3 as Google published it.
+        // Older names, as in Gemma 3 as Google published it.
         "vision_tower.",
+        "audio_tower.",
+        "embed_vision.",
+        "embed_audio.",
         "multi_modal_projector.",
     ]
     .iter()

@@ -89,9 +89,10 @@ impl FolderSource {
         let folder = if metadata.is_dir() { path.to_path_buf() } else { folder_of_file(path)? };
         let root = folder.canonicalize().map_err(|cause| failed("resolve", cause))?;
         let mut files = Vec::new();
-        list(&root, "", &mut files)?;
         if is_gguf(path) && !metadata.is_dir() {
-            files.retain(|file| file.path == file_name(path));
+            files.push(SourceFile { path: file_name(path), bytes: metadata.len() });
+        } else {
+            list(&root, "", &mut files)?;
         }
         files.sort();
         let (name, revision) = match hub_snapshot(&root) {

@@ -201,7 +201,7 @@ fn each_way_to_be_wrong_has_its_own_message() {
         (by_hand(&[&entry("a", 9, &deep)], &[]), "nests arrays more than 4 deep"),
         (by_hand(&[&entry("a", 8, &u64::MAX.to_le_bytes())], &[]), "ends inside the value of `a`"),
         (by_hand(&[&twice[0], &twice[1]], &[]), "metadata key `a` appears twice"),
-        (by_hand(&[&entry("general.alignment", 4, &12u32.to_le_bytes())], &[]), "U32(12)"),
+        (by_hand(&[&entry("general.alignment", 4, &12u32.to_le_bytes())], &[]), "is 12,"),
         (by_hand(&[&entry("general.alignment", 4, &0u32.to_le_bytes())], &[]), "power of two"),
         (by_hand(&[&entry("general.alignment", 8, &text(b"32"))], &[]), "a text, not a power"),
         (by_hand(&[], &[&info("t", &[], 0, 0)]), "has the dimensions []"),

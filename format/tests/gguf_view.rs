@@ -345,13 +345,29 @@ fn a_folder_is_a_gguf_model_only_if_it_is_nothing_else() {
     file.write(&folder.path().join("one.gguf"));
     let seen = |folder: &Path| {
         let source = FolderSource::open(folder).unwrap();
-        model_file(&source).map(String::from)
+        model_file(&source).map(|path| path.map(String::from)).map_err(|error| error.to_string())
     };
-    assert_eq!(seen(folder.path()).as_deref(), Some("one.gguf"));
+    let one = |path: &str| Ok(Some(path.to_string()));
+    assert_eq!(seen(folder.path()), one("one.gguf"));
     file.write(&folder.path().join("two.gguf"));
-    assert_eq!(seen(folder.path()), None);
-    assert_eq!(seen(&folder.path().join("two.gguf")).as_deref(), Some("two.gguf"));
+    let error = seen(folder.path()).unwrap_err();
+    assert!(error.contains("`one.gguf`, `two.gguf`"), "{error}");
+    assert_eq!(seen(&folder.path().join("two.gguf")), one("two.gguf"));
     std::fs::remove_file(folder.path().join("two.gguf")).unwrap();
     std::fs::write(folder.path().join("model.safetensors"), b"").unwrap();
-    assert_eq!(seen(folder.path()), None);
+    assert_eq!(seen(folder.path()), Ok(None));
+}
+
+/// A GGUF file is opened alone: what lies beside it, readable or not, is none of its business.
+#[test]
+fn a_gguf_file_is_opened_whatever_lies_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.gguf");
+    File::small().write(&path);
+    std::os::unix::fs::symlink("/", folder.path().join("link")).unwrap();
+    assert!(FolderSource::open(folder.path()).is_err());
+    let source = FolderSource::open(&path).unwrap();
+    assert_eq!(source.files().len(), 1);
+    assert_eq!(source.size("one.gguf"), Some(std::fs::metadata(&path).unwrap().len()));
+    assert!(open(std::sync::Arc::new(source)).is_ok());
 }

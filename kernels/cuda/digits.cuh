@@ -8,13 +8,18 @@
 #pragma once
 #include "common.cuh"
 
+// What goes with the digits of a group.
+struct Ends {
+    float scale; // what an integer sum is multiplied by; NaN if x was not finite
+    int offset;  // -8 * sum of q: nibbles are codes + 8
+};
+
 // The digits of one vector of `groups` groups. `planes` holds six planes of `groups` uint4: digit d
-// of the even elements in plane 2d, of the odd ones in plane 2d+1; component w of a uint4 belongs
-// to word w of the group, as nibbles & 0x0f0f0f0f and (nibbles >> 4) & 0x0f0f0f0f come out.
+// for the words 0 and 1 of a group in plane 2d, for 2 and 3 in plane 2d+1; of each word the even
+// elements, then the odd ones, as nibbles & 0x0f0f0f0f and (nibbles >> 4) & 0x0f0f0f0f come out.
 struct Digits {
     uint4 *planes;
-    float *scales; // [groups], what an integer sum is multiplied by; NaN if x was not finite
-    int *offsets;  // [groups], -8 * sum of q: nibbles are codes + 8
+    Ends *ends; // [groups]
 };
 
 // Bytes of the digits of a vector of `columns` numbers.
@@ -22,8 +27,7 @@ __host__ __device__ constexpr int digit_bytes(int columns) { return columns / GR
 
 __device__ __forceinline__ Digits digits_at(void *memory, int groups) {
     uint4 *planes = (uint4 *)memory;
-    float *scales = (float *)(planes + 6 * groups);
-    return Digits{planes, scales, (int *)(scales + groups)};
+    return Digits{planes, (Ends *)(planes + 6 * groups)};
 }
 
 // Writes eight neighbouring numbers, `chunk` counting in eights; the four lanes of a group call it
@@ -50,22 +54,22 @@ __device__ __forceinline__ void write_digits(const Digits &to, int groups, int c
     sum += __shfl_xor_sync(ALL, sum, 2);
     if (!on) return;
     const int group = chunk / 4, word = chunk % 4;
-    u32 *plane = (u32 *)(to.planes + group) + word;
-    const int stride = groups * 4;
+    u32 *plane = (u32 *)(to.planes + word / 2 * groups + group) + word % 2 * 2;
+    const int stride = 2 * groups * 4; // from a digit to the next
 #pragma unroll
     for (int odd = 0; odd < 2; odd++) {
         const u32 low0 = __byte_perm(t[odd], t[2 + odd], 0x5140);      // bytes 0 0 1 1
         const u32 low1 = __byte_perm(t[4 + odd], t[6 + odd], 0x5140);
         const u32 high0 = __byte_perm(t[odd], t[2 + odd], 0x0062);     // bytes 2 2
         const u32 high1 = __byte_perm(t[4 + odd], t[6 + odd], 0x0062);
-        plane[(0 + odd) * stride] = __byte_perm(low0, low1, 0x5410) ^ 0x80808080u;
-        plane[(2 + odd) * stride] = __byte_perm(low0, low1, 0x7632) ^ 0x80808080u;
-        plane[(4 + odd) * stride] = __byte_perm(high0, high1, 0x5410);
+        plane[odd] = __byte_perm(low0, low1, 0x5410) ^ 0x80808080u;
+        plane[stride + odd] = __byte_perm(low0, low1, 0x7632) ^ 0x80808080u;
+        plane[2 * stride + odd] = __byte_perm(high0, high1, 0x5410);
     }
     if (word == 0) {
         const u32 power = (u32)(127 - 20 + exponent) << 23;
-        to.scales[group] = __uint_as_float(largest >= 0x7f800000u ? 0x7fc00000u : power);
-        to.offsets[group] = -8 * sum;
+        to.ends[group] =
+            Ends{__uint_as_float(largest >= 0x7f800000u ? 0x7fc00000u : power), -8 * sum};
     }
 }
 
@@ -75,10 +79,10 @@ __device__ __forceinline__ float digit_value(const Digits &from, int groups, int
     int q = 0;
 #pragma unroll
     for (int d = 2; d >= 0; d--) {
-        const signed char *bytes = (const signed char *)(from.planes + (2 * d + odd) * groups + group);
-        q = q * 256 + bytes[4 * word + byte];
+        const uint4 *plane = from.planes + (2 * d + word / 2) * groups + group;
+        q = q * 256 + ((const signed char *)plane)[8 * (word % 2) + 4 * odd + byte];
     }
-    return q * from.scales[group];
+    return q * from.ends[group].scale;
 }
 
 // Where a matrix product's input comes from: the residual stream, brought up to date on the way.
@@ -99,31 +103,27 @@ struct Input {
 // `scratch`: 2 * THREADS/32 numbers. Ends with a barrier.
 //
 // Everything a thread needs of its first eight numbers is asked for at once, so that the chain of a
-// decode step has one trip to memory here and not one for each norm.
-template <int THREADS>
+// decode step has one trip to memory here and not one for each norm. Only the first 256 threads
+// work, so that sums come out the same in blocks of more.
+//
+// Without MAY_BE_PLAIN there is a delta or a norm, and no code for the other case.
+template <int THREADS, bool MAY_BE_PLAIN = true>
 __device__ __forceinline__ float stage(const Input &in, int columns, const Digits &to, float *scratch,
                                        bool write_stream) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    constexpr int TEAM = 256;
+    static_assert(THREADS >= TEAM, "a block has the threads that make digits");
     const int chunks = columns / 8, groups = columns / GROUP;
-    if (!in.delta && !in.norm) {
-        // Long vectors as they are: several loads are under way before the first is used.
-        constexpr int BATCH = 3;
-        for (int first = warp * 32; first < chunks; first += BATCH * THREADS) {
-            __align__(16) float x[BATCH][8];
-#pragma unroll
-            for (int b = 0; b < BATCH; b++)
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const int chunk = first + b * THREADS + lane;
-                    *(float4 *)(x[b] + 4 * h) = chunk < chunks
-                                                    ? __ldcg((const float4 *)in.stream + 2 * chunk + h)
-                                                    : make_float4(0.f, 0.f, 0.f, 0.f);
-                }
-#pragma unroll
-            for (int b = 0; b < BATCH; b++)
-                if (first + b * THREADS < chunks)
-                    write_digits(to, groups, first + b * THREADS + lane,
-                                 first + b * THREADS + lane < chunks, x[b]);
+    const int lane = threadIdx.x % 32;
+    const int mine = threadIdx.x < TEAM ? threadIdx.x : chunks + lane; // whole warps are idle
+    const float share = 1.f / columns;
+    if (MAY_BE_PLAIN && !in.delta && !in.norm) {
+        for (int chunk = mine; chunk - lane < chunks; chunk += TEAM) {
+            __align__(16) float x[8] = {};
+            if (chunk < chunks) {
+                *(float4 *)x = __ldcg((const float4 *)in.stream + 2 * chunk);
+                *(float4 *)(x + 4) = __ldcg((const float4 *)in.stream + 2 * chunk + 1);
+            }
+            write_digits(to, groups, chunk, chunk < chunks, x);
         }
         __syncthreads();
         return 1.f;
@@ -143,24 +143,25 @@ __device__ __forceinline__ float stage(const Input &in, int columns, const Digit
             *(float4 *)(norm + 4 * h) = get(in.norm);
         }
     };
-    const int mine = warp * 32 + lane;
     load(mine);
     float delta_scale = 0.f;
     if (in.delta) {
         float squares = 0.f;
 #pragma unroll
         for (int i = 0; i < 8; i++) squares += delta[i] * delta[i];
-        for (int chunk = mine + THREADS; chunk < chunks; chunk += THREADS)
-            for (int i = 0; i < 8; i++) {
-                const float d = __ldcg(in.delta + 8 * chunk + i);
-                squares += d * d;
-            }
-        delta_scale = rsqrtf(block_sum<THREADS>(squares, scratch) / columns + in.epsilon);
+        if (chunks > TEAM)
+#pragma unroll 1
+            for (int chunk = mine + TEAM; chunk < chunks; chunk += TEAM)
+                for (int i = 0; i < 8; i++) {
+                    const float d = __ldcg(in.delta + 8 * chunk + i);
+                    squares += d * d;
+                }
+        delta_scale = rsqrtf(block_sum<THREADS>(squares, scratch) * share + in.epsilon);
     }
     float squares = 0.f;
-    for (int first = warp * 32; first < chunks; first += THREADS) {
-        const int chunk = first + lane;
-        if (first >= THREADS) load(chunk);
+#pragma unroll 1
+    for (int chunk = mine; chunk - lane < chunks; chunk += TEAM) {
+        if (chunks > TEAM && chunk >= TEAM) load(chunk);
         if (in.delta) {
 #pragma unroll
             for (int i = 0; i < 8; i++)
@@ -179,10 +180,11 @@ __device__ __forceinline__ float stage(const Input &in, int columns, const Digit
             }
         }
         write_digits(to, groups, chunk, chunk < chunks, stream);
+        if (chunks <= TEAM) break;
     }
     if (!in.norm) {
         __syncthreads();
         return 1.f;
     }
-    return rsqrtf(block_sum<THREADS>(squares, scratch + THREADS / 32) / columns + in.epsilon);
+    return rsqrtf(block_sum<THREADS>(squares, scratch + THREADS / 32) * share + in.epsilon);
 }

@@ -149,17 +149,17 @@ template <int M, int KIND, int COUNT> struct Tile {
         for (int m = 0; m < M; m++) {
             int a[2][3] = {};
 #pragma unroll
-            for (int odd = 0; odd < 2; odd++) {
-                const uint4 d0 = x[m].planes[(0 + odd) * groups + group];
-                const uint4 d1 = x[m].planes[(2 + odd) * groups + group];
-                const uint4 d2 = x[m].planes[(4 + odd) * groups + group];
+            for (int half = 0; half < 2; half++) { // of the group's words
+                const uint4 d0 = x[m].planes[(0 + half) * groups + group];
+                const uint4 d1 = x[m].planes[(2 + half) * groups + group];
+                const uint4 d2 = x[m].planes[(4 + half) * groups + group];
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const uint4 w = words[r][i];
+                    const u32 one = half ? w.z : w.x, two = half ? w.w : w.y;
                     const u32 nibbles = 0x0f0f0f0fu;
-                    const int n[4] = {
-                        (int)(w.x >> 4 * odd & nibbles), (int)(w.y >> 4 * odd & nibbles),
-                        (int)(w.z >> 4 * odd & nibbles), (int)(w.w >> 4 * odd & nibbles)};
+                    const int n[4] = {(int)(one & nibbles), (int)(one >> 4 & nibbles),
+                                      (int)(two & nibbles), (int)(two >> 4 & nibbles)};
                     const int *e0 = (const int *)&d0, *e1 = (const int *)&d1, *e2 = (const int *)&d2;
 #pragma unroll
                     for (int k = 0; k < 4; k++) {
@@ -169,12 +169,11 @@ template <int M, int KIND, int COUNT> struct Tile {
                     }
                 }
             }
-            const float scale = x[m].scales[group];
-            const int offset = x[m].offsets[group];
+            const Ends ends = x[m].ends[group];
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const int total = offset + a[r][0] + (a[r][1] << 8) + (a[r][2] << 16);
-                const float step = step_value(steps[r][i], kind(row[r])) * scale;
+                const int total = ends.offset + a[r][0] + (a[r][1] << 8) + (a[r][2] << 16);
+                const float step = step_value(steps[r][i], kind(row[r])) * ends.scale;
                 const float more = fmaf((float)total, step, sum[r][m]);
                 sum[r][m] = kind(row[r]) == PLAIN_BF16 ? sum[r][m] : more;
             }
@@ -251,7 +250,7 @@ template <int M, int KIND, int COUNT> __device__ __forceinline__ void gemv(const
 #pragma unroll
         for (int m = 0; m < M; m++) {
             x[m] = digits_at((char *)g.digits + m * g.digit_stride, groups);
-            if (threadIdx.x == m) factor[m] = *(const float *)(x[m].offsets + groups);
+            if (threadIdx.x == m) factor[m] = *(const float *)(x[m].ends + groups);
         }
     }
     for (int item = warp; item < items; item += WARPS) {
@@ -268,7 +267,7 @@ template <int M, int KIND, int COUNT> __device__ __forceinline__ void gemv(const
 #pragma unroll
             for (int m = 0; m < M; m++) {
 #pragma unroll
-                for (int offset = 16; offset; offset >>= 1)
+                for (int offset = 1; offset < 32; offset <<= 1)
                     if (offset < g.lanes) sum[r][m] += __shfl_xor_sync(ALL, sum[r][m], offset);
                 if (l == 0 && done >= 0) partial[(2 * done + r) * M + m] = sum[r][m];
             }
@@ -326,5 +325,5 @@ digits(Input input, int columns, char *out, u64 digit_stride) {
     if (input.stream_out) input.stream_out += token * columns;
     const Digits to = digits_at(out + token * digit_stride, columns / GROUP);
     const float scale = stage<THREADS>(input, columns, to, scratch, true);
-    if (threadIdx.x == 0) *(float *)(to.offsets + columns / GROUP) = scale;
+    if (threadIdx.x == 0) *(float *)(to.ends + columns / GROUP) = scale;
 }

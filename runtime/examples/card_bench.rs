@@ -33,7 +33,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let begin = Instant::now();
     let mut device = CudaDevice::load(&checkpoint, options, &mut |_| {})?;
     let card = device.card().clone();
-    println!("{}, driver {}.{}", device.description(), card.driver / 1000, card.driver % 1000 / 10);
+    let tokens = if device.takes_tokens_on_tensor_cores() { "on" } else { "not on" };
+    println!(
+        "{}, driver {}.{}; single tokens {tokens} tensor cores",
+        device.description(),
+        card.driver / 1000,
+        card.driver % 1000 / 10
+    );
     println!("{}", device.memory_table());
     let load = device.load_report();
     let rate = load.bytes as f64 / load.duration.as_secs_f64() / 1e9;
@@ -81,10 +87,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let seconds = prefill[0];
         println!("prefill {depth}: {:.0} tok/s, {:.2} ms", depth as f64 / seconds, seconds * 1e3);
         let mut speeds = Vec::new();
+        // What was chosen, to be compared between ways of computing.
+        let mut ids = u64::from(id);
         for repetition in 0..=REPETITIONS {
             let begin = Instant::now();
             for _ in 0..STEPS {
                 id = device.decode_greedy(slot, id)?;
+                ids = ids.wrapping_mul(0x100_0000_01b3) ^ u64::from(id);
             }
             if repetition > 0 {
                 speeds.push(STEPS as f64 / begin.elapsed().as_secs_f64());
@@ -95,7 +104,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let bytes = weights + reading * (depth + STEPS * REPETITIONS / 2) as f64;
         let share = bytes * median / bandwidth;
         println!(
-            "decode at {depth}: {median:.1} tok/s ({:.1}-{:.1}), {:.0} GB/s, {:.1} % of the read bandwidth",
+            "decode at {depth}: {median:.1} tok/s ({:.1}-{:.1}), {:.0} GB/s, {:.1} % of the read bandwidth; ids {ids:016x}",
             speeds[0],
             speeds[REPETITIONS - 1],
             bytes * median / 1e9,

@@ -1,5 +1,6 @@
 //! What the scheduler costs a token: the same answers by `Engine::generate` and through a scheduler,
-//! in turns, and how many tokens a second several answers at once get together.
+//! in turns; both again on a device that takes no time, which leaves their own; and how many tokens a
+//! second several answers at once get together.
 //!
 //! ```text
 //! cargo run --release -p w4pack-runtime --example scheduler_cost -- FOLDER [TOKENS] [ROUNDS]
@@ -11,9 +12,11 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_runtime::scheduler::{Event, Job, SchedulerOptions, Summary};
+use w4pack_runtime::device::{Contents, Rings, SlotMemory};
+use w4pack_runtime::scheduler::{Event, Job, Refusal, SchedulerOptions, Summary};
 use w4pack_runtime::{
-    Adjustments, Engine, EngineOptions, LoadOptions, Model, Request, Sampling, Scheduler,
+    Adjustments, Device, Engine, EngineOptions, LoadOptions, MemoryPlan, Model, Request,
+    RuntimeError, Sampling, Scheduler, Slot, Work,
 };
 
 const SLOTS: usize = 4;
@@ -25,12 +28,97 @@ fn engine(folder: &Path) -> Result<Engine, Box<dyn Error>> {
     Ok(Engine::new(model, options)?)
 }
 
+/// A device that says the same token at once.
+struct Idle {
+    positions: usize,
+    vocabulary: usize,
+}
+
+impl Device for Idle {
+    fn description(&self) -> String {
+        "idle".into()
+    }
+
+    fn memory_plan(&self) -> MemoryPlan {
+        MemoryPlan {
+            weights: 0,
+            per_layer_table: 0,
+            sliding_per_token: 0,
+            sliding_window: 1,
+            full_per_token: 0,
+        }
+    }
+
+    fn make_slot(&mut self, _: usize) -> Result<Slot, RuntimeError> {
+        self.positions = 0;
+        Ok(Slot::numbered(0))
+    }
+
+    fn free_slot(&mut self, _: Slot) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    fn memory(&mut self) -> &mut dyn SlotMemory {
+        self
+    }
+
+    fn step(&mut self, batch: &[Work<'_>]) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        self.positions += batch.iter().map(|work| work.tokens.len()).sum::<usize>();
+        Ok(batch.iter().map(|_| vec![1.0; self.vocabulary]).collect())
+    }
+
+    fn decode_greedy(&mut self, _: Slot, token: u32) -> Result<u32, RuntimeError> {
+        self.positions += 1;
+        Ok(token)
+    }
+}
+
+impl SlotMemory for Idle {
+    fn positions(&self, _: Slot) -> Result<usize, RuntimeError> {
+        Ok(self.positions)
+    }
+
+    fn slot_bytes(&self, _: Slot) -> Result<usize, RuntimeError> {
+        Ok(0)
+    }
+
+    fn save_rings(&mut self, _: Slot) -> Result<Rings, RuntimeError> {
+        Ok(Rings { positions: self.positions, bytes: Vec::new() })
+    }
+
+    fn restore(&mut self, _: Slot, target: usize, _: Option<&Rings>) -> Result<(), RuntimeError> {
+        self.positions = target;
+        Ok(())
+    }
+
+    fn export(&mut self, slot: Slot) -> Result<Contents, RuntimeError> {
+        Ok(Contents { full: Vec::new(), rings: self.save_rings(slot)? })
+    }
+
+    fn import(&mut self, _: Slot, contents: &Contents) -> Result<(), RuntimeError> {
+        self.positions = contents.rings.positions;
+        Ok(())
+    }
+
+    fn arithmetic(&self) -> String {
+        "idle".into()
+    }
+
+    fn answers_serve_as_prompts(&self) -> bool {
+        true
+    }
+}
+
 fn prompt(seed: usize) -> Vec<u32> {
     (0..32).map(|i| 3 + ((i + seed) * 37 % 150) as u32).collect()
 }
 
 /// Submits a job and sends its summary when it ends.
-fn submit(scheduler: &Scheduler, seed: usize, tokens: usize) -> mpsc::Receiver<Summary> {
+fn submit(
+    scheduler: &Scheduler,
+    seed: usize,
+    tokens: usize,
+) -> Result<mpsc::Receiver<Summary>, Refusal> {
     let (sender, receiver) = mpsc::channel();
     let job = Job {
         prompt: prompt(seed),
@@ -48,15 +136,34 @@ fn submit(scheduler: &Scheduler, seed: usize, tokens: usize) -> mpsc::Receiver<S
             ControlFlow::Continue(())
         }),
     };
-    if let Err(refusal) = scheduler.submit(job) {
-        eprintln!("refused: {refusal}");
-    }
-    receiver
+    scheduler.submit(job)?;
+    Ok(receiver)
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
+/// Medians of the microseconds a token takes, by the engine and by the scheduler, in turns.
+fn compare(
+    engine: &mut Engine,
+    scheduler: &Scheduler,
+    tokens: usize,
+    rounds: usize,
+) -> Result<[f64; 2], Box<dyn Error>> {
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        let request = Request {
+            prompt: prompt(round),
+            max_tokens: Some(tokens),
+            stop_ids: Vec::new(),
+            ignore_eos: true,
+            sampling: Sampling::GREEDY,
+            logits: false,
+        };
+        times[0].push(engine.generate(&request, &mut |_| ControlFlow::Continue(()))?.decode);
+        times[1].push(submit(scheduler, round, tokens)?.recv()?.decode);
+    }
+    Ok(times.map(|mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2].as_secs_f64() / (tokens - 1) as f64 * 1e6
+    }))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -69,35 +176,29 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", alone.device());
     let options = SchedulerOptions { slots: SLOTS, ..SchedulerOptions::default() };
     let scheduler = Scheduler::start(engine(folder)?, options)?;
+    let [by_engine, by_scheduler] = compare(&mut alone, &scheduler, tokens, rounds)?;
+    println!("engine     {by_engine:>10.2} us a token");
+    println!("scheduler  {by_scheduler:>10.2} us a token, {:.4} of it", by_scheduler / by_engine);
 
-    let (mut engine_times, mut scheduler_times) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        let request = Request {
-            prompt: prompt(round),
-            max_tokens: Some(tokens),
-            stop_ids: Vec::new(),
-            ignore_eos: true,
-            sampling: Sampling::GREEDY,
-            logits: false,
-        };
-        engine_times.push(alone.generate(&request, &mut |_| ControlFlow::Continue(()))?.decode);
-        scheduler_times.push(submit(&scheduler, round, tokens).recv()?.decode);
-    }
-    let steps = (tokens - 1) as f64;
-    let per_token = |times| median(times).as_secs_f64() / steps * 1e6;
-    let (engine_time, scheduler_time) = (per_token(engine_times), per_token(scheduler_times));
-    println!("engine     {engine_time:>10.1} us a token");
-    println!(
-        "scheduler  {scheduler_time:>10.1} us a token, {:.4} of it",
-        scheduler_time / engine_time
-    );
+    let idle = || {
+        let options = EngineOptions { context: Some(1024), ..EngineOptions::default() };
+        let device = Box::new(Idle { positions: 0, vocabulary: alone.config().text.vocab_size });
+        Engine::on_device(alone.config().clone(), Vec::new(), device, options)
+    };
+    let mut engine_only = idle()?;
+    let scheduler_only = Scheduler::start(idle()?, SchedulerOptions::default())?;
+    let [own_engine, own_scheduler] =
+        compare(&mut engine_only, &scheduler_only, 900, rounds.max(15))?;
+    let share = (own_scheduler - own_engine) / by_engine;
+    println!("of these {own_engine:.2} and {own_scheduler:.2} us are their own: {share:.4} more");
 
     let begin = Instant::now();
-    let answers: Vec<_> = (0..SLOTS).map(|seed| submit(&scheduler, 100 + seed, tokens)).collect();
-    for answer in answers {
+    let answers: Result<Vec<_>, _> =
+        (0..SLOTS).map(|seed| submit(&scheduler, 100 + seed, tokens)).collect();
+    for answer in answers? {
         answer.recv()?;
     }
     let rate = (SLOTS * tokens) as f64 / begin.elapsed().as_secs_f64();
-    println!("{SLOTS} at once {:>8.1} tokens a second together", rate);
+    println!("{SLOTS} at once {rate:>8.1} tokens a second together, prompts of 32 read on the way");
     Ok(())
 }

@@ -232,10 +232,15 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// All bytes with `positions` in the cache.
+    /// All bytes with `positions` in the cache of one sequence.
     pub fn total(&self, positions: usize) -> usize {
+        self.weights + self.per_layer_table + self.cache(positions)
+    }
+
+    /// The bytes of one sequence's cache with `positions` in it.
+    pub fn cache(&self, positions: usize) -> usize {
         let sliding = self.sliding_per_token * positions.min(self.sliding_window);
-        self.weights + self.per_layer_table + sliding + self.full_per_token * positions
+        sliding + self.full_per_token * positions
     }
 }
 

@@ -1,6 +1,6 @@
 //! A result without its source: does it agree with itself? That proves nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use w4pack_format::Result;
@@ -120,6 +120,7 @@ pub fn verify(result: &Arc<dyn Source>, progress: &dyn Progress) -> Result<Repor
         let unknown = Hashes::default();
         manifest::check_result(&manifest, &**result.source(), &facts, &unknown, &mut findings)?;
     }
+    manifest::laid_out::check(&**result.source(), &BTreeMap::new(), &mut findings)?;
     report.verdict =
         if findings.faults.is_empty() { Verdict::SelfConsistent } else { Verdict::Disproved };
     report.step_rule = "unknown without a source".into();

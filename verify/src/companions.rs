@@ -4,6 +4,7 @@ use w4pack_format::Result;
 use w4pack_format::checkpoint::{Checkpoint, INDEX_FILE};
 use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::exact::EXACT_FILE;
+use w4pack_format::laid_out::LAID_OUT_FILE;
 use w4pack_format::manifest::MANIFEST_FILE;
 
 use crate::findings::Findings;
@@ -124,7 +125,7 @@ fn stray_weights(path: &str) -> Fault {
 
 /// What w4pack adds and other checks claim.
 fn is_own(path: &str) -> bool {
-    [MANIFEST_FILE, EXACT_FILE].contains(&path)
+    [MANIFEST_FILE, EXACT_FILE, LAID_OUT_FILE].contains(&path)
 }
 
 fn is_weights(path: &str) -> bool {

@@ -43,7 +43,7 @@ pub fn check_header(file: &str, header: &Header, findings: &mut Findings) {
     let metadata = &header.metadata;
     if metadata.len() != 1 || metadata.get("format").is_none_or(|format| format != "pt") {
         sound = false;
-        let found = shortened(&format!("{metadata:?}"));
+        let found = shortened(&serde_json::to_string(metadata).unwrap_or_default());
         fail(format!("its metadata is {found}, it must be {{\"format\": \"pt\"}}"));
     }
     if sound && !is_spelled_as_usual(header, text) {

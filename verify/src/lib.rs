@@ -82,12 +82,12 @@ pub fn verify(
 }
 
 /// Holds the GGUF file `path` of `files` against the bf16 source: codes, step rule, and what was
-/// quantized anew. Metadata is not compared, so that the best verdict is
+/// quantized anew, and what its metadata say otherwise. The best verdict is
 /// [`Verdict::CodesProved`].
 ///
 /// Like [`verify`] it always gives a report.
 pub fn verify_gguf(
-    files: &dyn Source,
+    files: &Arc<dyn Source>,
     path: &str,
     source: &Arc<dyn Source>,
     options: &Options,
@@ -100,18 +100,6 @@ pub fn verify_gguf(
     report.allow_step_rounding = options.allow_step_rounding;
     report.seconds = begin.elapsed().as_secs_f64();
     report
-}
-
-/// The only weights of a folder, if they are one GGUF file.
-pub fn gguf_file(files: &dyn Source) -> Option<String> {
-    let ending = |ending: &'static str| {
-        let paths = files.files().iter().map(|file| &file.path);
-        paths.filter(move |path| path.ends_with(ending) && !path.contains('/'))
-    };
-    let mut found = ending(".gguf");
-    let first = found.next()?;
-    let only = found.next().is_none() && ending(".safetensors").next().is_none();
-    only.then(|| first.clone())
 }
 
 /// Verifies `packed` without its source, against the hashes of the source's files: the source is
@@ -127,7 +115,17 @@ pub fn verify_rebuilt(
 ) -> Report {
     let rebuilt = match RebuiltSource::open(&packed, towers.as_ref(), listing) {
         Ok(rebuilt) => rebuilt,
-        Err(error) => return unreadable(&error, &[packed.label().to_string()]),
+        Err(error) => {
+            let mut report = unreadable(&error, &[packed.label().to_string()]);
+            let is_lacking =
+                matches!(error, FormatError::Tensor { .. } | FormatError::Field { .. });
+            if towers.is_none() && is_lacking {
+                let hint =
+                    "hint: --towers-from SOURCE names a checkpoint that has what the pack lacks";
+                report.notes.push(hint.into());
+            }
+            return report;
+        }
     };
     let options = Options { hash_files: true, ..*options };
     let mut report = verify(packed, Some(rebuilt.source.clone()), &options, progress);

@@ -86,6 +86,8 @@ pub fn verify(
         manifest::check_result(&manifest, &**result.source(), &facts, hashes, &mut findings)?;
         manifest::check_source(&manifest, &source, &pairing, hashes, &mut findings)?;
     }
+    let known = &outcome.hashes.result_files;
+    manifest::laid_out::check(&**result.source(), known, &mut findings)?;
     report.hashes = FileHashes {
         result: outcome.hashes.result_files,
         source: outcome.hashes.source_files,

@@ -22,6 +22,18 @@ pub enum EvalCommand {
     Compare(CompareArguments),
 }
 
+impl EvalArguments {
+    /// Whether one JSON object is wanted on stdout.
+    pub fn wants_json(&self) -> bool {
+        match &self.what {
+            EvalCommand::Recall(arguments) => arguments.asking.json,
+            EvalCommand::Gsm8k(arguments) => arguments.asking.json,
+            EvalCommand::Bfcl(arguments) => arguments.asking.json,
+            EvalCommand::Compare(arguments) => arguments.json,
+        }
+    }
+}
+
 #[derive(Args)]
 pub struct RecallArguments {
     /// Tokens of a prompt, nearly.

@@ -3,7 +3,7 @@
 use super::threads;
 use crate::args::{ConvertArguments, LayoutName, TowersName};
 use crate::interrupt::Interrupt;
-use crate::message::{Usage, warn};
+use crate::message::{Usage, one_line, talk, warn};
 use crate::progress::Bytes;
 use crate::{home, locate, output};
 use anyhow::Result;
@@ -53,7 +53,7 @@ pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
     if arguments.json {
         output::json(&report)?;
     } else if !quiet {
-        eprint!("{}", summary(&report));
+        talk(&summary(&report));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -123,8 +123,8 @@ pub fn summary(report: &Report) -> String {
     let total = &report.total;
     let mut text = format!(
         "{} -> {}\n  {} tensors packed: {} groups, {} with a positive step, {} negative, {} zero\n",
-        report.source,
-        report.out,
+        one_line(&report.source),
+        one_line(&report.out),
         report.packed.len(),
         total.groups,
         total.positive,

@@ -90,7 +90,7 @@ fn run_bfcl(arguments: &BfclArguments, manner: &Manner<'_>) -> Result<()> {
 fn run_compare(arguments: &CompareArguments) -> Result<()> {
     let comparison = compare(&arguments.a, &arguments.b)?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&comparison)?);
+        output::json(&comparison)?;
     } else {
         print!("{comparison}");
     }
@@ -157,7 +157,7 @@ impl Manner<'_> {
 
     fn print(&self, summary: &Summary, table: &str) -> Result<()> {
         if self.asking.json {
-            println!("{}", serde_json::to_string_pretty(&summary.to_json())?);
+            output::json(&summary.to_json())?;
         } else {
             print!("{table}{summary}");
         }

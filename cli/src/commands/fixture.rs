@@ -2,11 +2,14 @@
 
 use super::threads;
 use crate::args::{FixtureArguments, ShapeName, SignedZerosName};
+use crate::interrupt::Interrupt;
+use crate::message::{one_line, talk};
 use crate::output;
 use crate::progress::Bytes;
 use anyhow::Result;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
-use w4pack_fixtures::{FixtureOptions, Shape, SignedZeros, write};
+use w4pack_fixtures::{FixtureError, FixtureOptions, Shape, SignedZeros, write};
 
 pub fn run(arguments: &FixtureArguments, quiet: bool) -> Result<ExitCode> {
     let shape = match arguments.shape {
@@ -32,22 +35,29 @@ pub fn run(arguments: &FixtureArguments, quiet: bool) -> Result<ExitCode> {
         shards: arguments.shards,
     };
     let bar = Bytes::new("writing", quiet);
-    let report = write(&shape, &arguments.out, &options, &|done, total| bar.set(done, total));
+    let interrupt = Interrupt::watch()?;
+    let report = write(&shape, &arguments.out, &options, &|done, total| {
+        bar.set(done, total);
+        if interrupt.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     bar.finish();
+    if matches!(report, Err(FixtureError::Cancelled)) {
+        interrupt.obey()?;
+    }
     let report = report?;
     if arguments.json {
         output::json(&report)?;
     } else if !quiet {
-        eprintln!(
-            "{}: {} tensors ({} of the text model), {} bytes, {:.1} s, {:.2} GB/s on {} threads",
-            report.folder.display(),
+        talk(&format!(
+            "{}: {} tensors ({} of the text model), {} bytes, {:.1} s, {:.2} GB/s on {} threads\n",
+            one_line(&report.folder.display().to_string()),
             report.tensors,
             report.text_tensors,
             report.bytes,
             report.seconds,
             report.gigabytes_per_second(),
             report.threads,
-        );
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 use super::convert::ProgressBar;
 use super::threads;
 use crate::args::RestoreArguments;
+use crate::message::{one_line, talk};
 use crate::{locate, output};
 use anyhow::Result;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ pub fn run(arguments: &RestoreArguments, quiet: bool) -> Result<ExitCode> {
     if arguments.json {
         output::json(&report)?;
     } else if !quiet {
-        eprint!("{}", summary(&report));
+        talk(&summary(&report));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -31,12 +32,20 @@ pub fn run(arguments: &RestoreArguments, quiet: bool) -> Result<ExitCode> {
 fn summary(report: &Report) -> String {
     let mut text = format!(
         "{} -> {}\n  {} tensors are the source's, proved by their hashes: {} from packed words",
-        report.packed, report.out, report.tensors, report.tensors_unpacked
+        one_line(&report.packed),
+        one_line(&report.out),
+        report.tensors,
+        report.tensors_unpacked
     );
     if report.tensors_from_towers > 0 {
         text += &format!(", {} from --towers-from", report.tensors_from_towers);
     }
     text += "\n";
+    if let (Some(towers), 0) = (&report.towers_from, report.tensors_from_towers) {
+        text += &format!(
+            "  --towers-from was not needed: nothing was left out, and nothing of `{towers}` was read\n"
+        );
+    }
     for file in &report.identical_files {
         text += &format!("  {}: SHA-256 {}, as in the source\n", file.path, file.sha256);
     }

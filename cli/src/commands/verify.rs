@@ -2,21 +2,21 @@
 
 use super::threads;
 use crate::args::VerifyArguments;
-use crate::message::Usage;
+use crate::message::{Usage, warn};
 use crate::progress::Bytes;
 use crate::{locate, output};
 use anyhow::{Context, Result};
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use w4pack_convert::{Options as ConvertOptions, Silent, convert};
 use w4pack_fixtures::{FixtureOptions, Shape, SignedZeros, write};
+use w4pack_format::gguf::view::model_file;
 use w4pack_format::source::{FolderSource, Source};
 use w4pack_verify::self_test::self_test;
-use w4pack_verify::{
-    Listing, Options, Progress, gguf_file, statement, verify, verify_gguf, verify_rebuilt,
-};
+use w4pack_verify::{Listing, Options, Progress, statement, verify, verify_gguf, verify_rebuilt};
 
 /// A self-test holds both sides in memory.
 const SELF_TEST_LIMIT: u64 = 1 << 30;
@@ -28,7 +28,7 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
         hash_files: arguments.write_statement.is_some(),
     };
     if let Some((files, path)) = gguf(arguments)? {
-        return against_gguf(&*files, &path, arguments, &options, quiet);
+        return against_gguf(&files, &path, arguments, &options, quiet);
     }
     let locate =
         |what: &Option<String>| what.as_ref().map(|what| locate::source(what, None)).transpose();
@@ -57,13 +57,16 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
         statement::check(&mut report, &packed, &label, &read(path)?)?;
     }
     bar.0.finish();
-    if let (Some(path), Some(statement)) = (&arguments.write_statement, statement::write(&report)) {
-        output::file(path, format!("{statement:#}\n").as_bytes())?;
-    }
     if arguments.json {
         output::json(&report)?;
     } else {
         output::line(&report.to_string())?;
+    }
+    if let Some(path) = &arguments.write_statement {
+        match statement::write(&report) {
+            Ok(statement) => output::file(path, format!("{statement:#}\n").as_bytes())?,
+            Err(reason) => warn(&format!("`{}` was not written: {reason}", path.display())),
+        }
     }
     Ok(ExitCode::from(report.exit_code()))
 }
@@ -73,17 +76,16 @@ fn gguf(arguments: &VerifyArguments) -> Result<Option<(Arc<dyn Source>, String)>
     let Some(packed) = &arguments.packed else { return Ok(None) };
     let path = Path::new(packed);
     if path.extension().is_some_and(|ending| ending == "gguf") && path.is_file() {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let files = FolderSource::open(parent.unwrap_or(Path::new(".")))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        return Ok(Some((Arc::new(files), name)));
+        return Ok(Some((Arc::new(FolderSource::open(path)?), name)));
     }
     let files = locate::source(packed, None)?;
-    Ok(gguf_file(&*files).map(|path| (files, path)))
+    let path = model_file(&*files)?.map(str::to_string);
+    Ok(path.map(|path| (files, path)))
 }
 
 fn against_gguf(
-    files: &dyn Source,
+    files: &Arc<dyn Source>,
     path: &str,
     arguments: &VerifyArguments,
     options: &Options,
@@ -199,7 +201,7 @@ fn synthetic_pair(folder: &Path) -> Result<(Arc<dyn Source>, Arc<dyn Source>)> {
         signed_zeros: SignedZeros::Random,
         ..FixtureOptions::default()
     };
-    write(&Shape::tiny(), &source, &hard, &|_, _| ())?;
+    write(&Shape::tiny(), &source, &hard, &|_, _| ControlFlow::Continue(()))?;
     let source: Arc<dyn Source> = Arc::new(FolderSource::open(&source)?);
     convert(source.clone(), &packed, &ConvertOptions::default(), &Silent)?;
     Ok((Arc::new(FolderSource::open(&packed)?), source))

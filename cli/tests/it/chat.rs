@@ -3,6 +3,7 @@
 use crate::support::text;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use w4pack_fixtures::{FixtureOptions, Shape, trained};
@@ -161,8 +162,10 @@ fn faults_are_named_and_end_nothing() {
 fn an_interrupt_stops_the_answer_and_not_the_program() {
     let chat = Chat::new();
     let endless = chat.path("endless");
-    w4pack_fixtures::write(&Shape::tiny(), &endless, &FixtureOptions::default(), &|_, _| {})
-        .unwrap();
+    w4pack_fixtures::write(&Shape::tiny(), &endless, &FixtureOptions::default(), &|_, _| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     let mut child = chat.command(&endless, &["--max-tokens", "100000"]).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     input.write_all(b"hello\n").unwrap();

@@ -19,16 +19,21 @@ fn each_layout_is_for_the_loaders_that_it_names() {
         succeed(&["convert", text(&source), "--layout", layout, "--out", text(&out), "--quiet"]);
         for (loader, loads) in ["transformers", "vllm", "llama.cpp"].into_iter().zip(loads) {
             let asked = w4pack(&["doctor", text(&out), "--for", loader, "--json"]);
-            if layout == "gguf" && loader != "llama.cpp" {
-                assert_eq!(asked.status.code(), Some(2), "{}", stderr(&asked));
-                continue;
-            }
             let diagnosis = stdout_json(&asked);
             assert_eq!(diagnosis["loads"], loads, "{layout} {loader}: {diagnosis}");
             assert_eq!(asked.status.code(), Some(if loads { 0 } else { 1 }));
             assert_eq!(diagnosis["advice"].is_null(), loads);
         }
     }
+    // The file itself will do, for the doctor and for the X-ray.
+    let file = folder.path().join("gguf/model-Q4_0.gguf");
+    succeed(&["doctor", text(&file), "--for", "llama.cpp"]);
+    let xray = stdout_json(&succeed(&["inspect", text(&file), "--json"]));
+    let kinds = xray["kinds"].as_array().unwrap();
+    assert!(kinds.iter().any(|kind| kind["dtype"] == "Q4_0"), "{xray}");
+    assert_eq!(xray["bytes"], std::fs::metadata(&file).unwrap().len());
+    assert!(xray["packed"]["examined"].as_u64().unwrap() > 0);
+
     let emb4 = folder.path().join("emb4");
     let asked = w4pack(&["doctor", text(&emb4), "--for", "vllm"]);
     let said = String::from_utf8(asked.stdout).unwrap();

@@ -26,6 +26,22 @@ fn llama_cpps_library_reads_every_tensor_and_the_same_vocabulary() {
     assert_eq!(counts["tokens"], 2304);
 }
 
+/// The same of the other release that has a GGUF layout.
+#[test]
+fn llama_cpps_library_reads_an_e4b_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let [source, gguf, packed] = ["google", "gguf", "packed"].map(|name| folder.path().join(name));
+    succeed(&["fixture", "tiny-e4b", "--out", text(&source), "--quiet"]);
+    let convert = ["convert", text(&source), "--quiet", "--out"];
+    succeed(&[&convert[..], &[text(&gguf), "--layout", "gguf"]].concat());
+    succeed(&[&convert[..], &[text(&packed)]].concat());
+    let gguf = gguf.join("model-Q4_0.gguf");
+    let arguments = [text(&gguf), text(&packed), text(&source)];
+    let Some(said) = python("gguf_read.py", &arguments) else { return };
+    let counts: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!((&counts["values"], &counts["tokens"]), (&3_121_152.into(), &2048.into()));
+}
+
 /// llama.cpp quantizes activations to 8 bits, so logits differ a little. Greedy tokens must be the
 /// same up to the first step at which our two likeliest tokens are nearer to each other than five
 /// times the largest difference seen.

@@ -136,6 +136,33 @@ fn ctrl_c_and_sigterm_leave_nothing_behind_and_end_as_asked() {
     }
 }
 
+#[test]
+fn a_fixture_that_is_broken_off_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("place");
+    for flags in [&[][..], &["--packed"]] {
+        let stopped = (0..50).any(|_| {
+            let _ = fs::remove_dir_all(&place);
+            let command = ["fixture", "tiny", "--threads", "1", "--out", text(&place)];
+            let child = start(&[&command[..], flags].concat());
+            let begun = Instant::now();
+            // The folder itself, or the one in the making beside it.
+            let begins = || place.exists() || !leftovers(folder.path()).is_empty();
+            while !begins() && begun.elapsed() < Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            signal(&child, "INT");
+            let mut child = child;
+            let status = child.wait().unwrap();
+            assert!(status.success() || status.signal() == Some(2), "{status}");
+            status.signal() == Some(2)
+        });
+        assert!(stopped, "{flags:?}: SIGINT never came in time");
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+        assert!(left.is_empty(), "{flags:?}: {left:?}");
+    }
+}
+
 /// Mounts a small memory disk for the life of the value; `None`, with a line that says so, where
 /// this user may not mount.
 struct Disk<'a>(&'a Path);

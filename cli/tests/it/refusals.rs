@@ -263,3 +263,57 @@ fn a_head_that_the_config_promises_must_be_there() {
     let talk = refuse(2, &["convert", text(&source), "--out", text(&again)]);
     assert!(talk.contains("lm_head.weight"), "{talk}");
 }
+
+/// Whoever asked for an object gets one, on every command that has --json.
+#[test]
+fn a_refusal_is_an_object_where_one_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = folder.path().join("nowhere");
+    let (nowhere, x) = (text(&nowhere), folder.path().join("x"));
+    let commands: &[&[&str]] = &[
+        &["convert", nowhere, "--out", text(&x)],
+        &["convert", nowhere, "--plan"],
+        &["restore", nowhere, "--out", text(&x)],
+        &["verify", nowhere],
+        &["inspect", nowhere],
+        &["doctor", nowhere, "--for", "vllm"],
+        &["run", "--model", nowhere, "--tokens", "2"],
+        &["fixture", "tiny", "--out", text(folder.path()), "--threads", "0"],
+        &["eval", "compare", nowhere, nowhere],
+        &["verify", nowhere, "--no-such-flag"],
+    ];
+    for command in commands {
+        let output = w4pack(&[command, &["--json"][..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {}", stderr(&output));
+        let object = stdout_json(&output);
+        let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["error", "hint"], "{command:?}");
+        // The same words as on stderr.
+        let error = object["error"].as_str().unwrap();
+        let first = error.lines().next().unwrap();
+        assert!(!first.is_empty() && stderr(&output).contains(first), "{command:?}: {error}");
+        if let Some(hint) = object["hint"].as_str().filter(|_| !command.contains(&"--no-such-flag"))
+        {
+            assert!(stderr(&output).contains(hint), "{command:?}: {hint}");
+        }
+        let plain = w4pack(command);
+        assert_eq!(plain.stdout, b"", "{command:?}");
+    }
+}
+
+/// A name that was given is a name from outside too.
+#[test]
+fn names_of_outputs_do_not_steer_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("a\nb\u{1b}[2J");
+    let made = succeed(&["fixture", "tiny", "--out", text(&source)]);
+    let out = folder.path().join("c\nd\u{1b}[2J");
+    let converted = succeed(&["convert", text(&source), "--out", text(&out)]);
+    let back = folder.path().join("e\u{202e}");
+    let restored = succeed(&["restore", text(&out), "--out", text(&back)]);
+    for output in [made, converted, restored] {
+        let talk = stderr(&output);
+        assert!(!talk.contains(['\u{1b}', '\u{202e}']), "{talk:?}");
+        assert!(talk.lines().all(|line| !line.starts_with(['b', 'd'])), "{talk:?}");
+    }
+}

@@ -49,6 +49,17 @@ fn run(model: &Path, logits: &Path, flags: &[&str]) -> (Vec<f32>, Vec<u64>) {
     (floats(logits, "logits"), ids.collect())
 }
 
+/// `SHA256 SIZE PATH` of every file.
+fn hashes(source: &Path) -> String {
+    let line = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        let content = std::fs::read(&path).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        format!("{} {} {name}\n", w4pack_format::digest::sha256(&content), content.len())
+    };
+    std::fs::read_dir(source).unwrap().map(line).collect()
+}
+
 #[test]
 fn every_release_converts_and_is_proved() {
     for shape in [&RUN[..], &["tiny-gemma3"]].concat() {
@@ -59,6 +70,13 @@ fn every_release_converts_and_is_proved() {
         assert_eq!(report["verdict"], "proved", "{shape}");
         assert_eq!(report["unaccounted"], 0, "{shape}");
         assert_eq!(report["whole"]["int4_codes_disagreeing"], 0, "{shape}");
+        // The same by hashes alone, from the pack turned round.
+        let list = folder.path().join("list");
+        std::fs::write(&list, hashes(&source)).unwrap();
+        let by_hashes = ["verify", text(&packed), "--hashes", text(&list), "--json"];
+        let report = w4pack(&[&by_hashes[..], &["--towers-from", text(&source)]].concat());
+        let report = stdout_json(&report);
+        assert_eq!(report["verdict"], "proved", "{shape}: {}", report["faults"]);
         let alone = stdout_json(&w4pack(&["verify", text(&packed), "--json"]));
         assert_eq!(alone["verdict"], "self-consistent", "{shape}: {}", alone["faults"]);
     }

@@ -132,3 +132,82 @@ fn paths_of_a_manifest_do_not_leave_the_output() {
         assert_eq!(left, ["packed", "source"]);
     }
 }
+
+/// Whoever is named to complete a pack must be the release that it was made of.
+#[test]
+fn towers_of_another_release_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (source, packed, back) = (path("source"), path("packed"), path("back"));
+    succeed(&["fixture", "tiny", "--out", text(&source), "--quiet"]);
+    succeed(&["convert", text(&source), "--out", text(&packed), "--quiet"]);
+    let restore = |towers: &Path| {
+        let flags = ["--out", text(&back), "--towers-from", text(towers)];
+        [&["restore", text(&packed)][..], &flags].concat().iter().map(ToString::to_string).collect()
+    };
+    let refused = |towers: &Path| {
+        let arguments: Vec<String> = restore(towers);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let output = w4pack(&arguments);
+        let talk = stderr(&output);
+        assert_ne!(output.status.code(), Some(0), "{talk}");
+        assert!(talk.contains(text(towers)) && talk.contains("the very release"), "{talk}");
+        assert!(!back.exists());
+        talk
+    };
+    // Other shapes; none of the towers at all; the same shapes with other values.
+    succeed(&["fixture", "tiny-e4b", "--out", text(&path("e4b")), "--quiet"]);
+    let talk = refused(&path("e4b"));
+    assert!(talk.contains("BF16 [") || talk.contains("not there"), "{talk}");
+    let talk = refused(&packed);
+    assert!(talk.contains("not there"), "{talk}");
+    succeed(&["fixture", "tiny", "--seed", "7", "--out", text(&path("other")), "--quiet"]);
+    let talk = refused(&path("other"));
+    assert!(talk.contains("BLAKE3"), "{talk}");
+}
+
+#[test]
+fn towers_that_nobody_needs_are_mentioned() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (source, packed) = (path("source"), path("packed"));
+    succeed(&["fixture", "tiny", "--out", text(&source), "--quiet"]);
+    let convert = ["convert", text(&source), "--out", text(&packed)];
+    succeed(&[&convert[..], &["--towers", "keep", "--quiet"]].concat());
+    let restore = ["restore", text(&packed), "--towers-from", text(&source), "--out"];
+    let talk = stderr(&succeed(&[&restore[..], &[text(&path("one"))]].concat()));
+    assert!(talk.contains("--towers-from was not needed"), "{talk}");
+    let report = succeed(&[&restore[..], &[text(&path("two")), "--json"]].concat());
+    let report = stdout_json(&report);
+    assert_eq!(report["towers_from"], text(&source));
+    assert_eq!(report["tensors_from_towers"], 0);
+}
+
+/// Without config.json, or with an index that is nowhere, nothing would come back that a loader takes.
+#[test]
+fn a_manifest_that_lacks_a_text_of_the_source_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (source, packed) = (path("source"), path("packed"));
+    succeed(&["fixture", "tiny", "--shards", "2", "--out", text(&source), "--quiet"]);
+    let convert = ["convert", text(&source), "--out", text(&packed)];
+    succeed(&[&convert[..], &["--towers", "keep", "--quiet"]].concat());
+    let file = packed.join("w4pack/manifest.json");
+    let good: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    for name in ["config.json", "model.safetensors.index.json"] {
+        for renamed in [Some("other.json"), None] {
+            let mut manifest = good.clone();
+            let texts = manifest["source"]["texts"].as_array_mut().unwrap();
+            let place = texts.iter().position(|text| text["path"] == name).unwrap();
+            match renamed {
+                Some(renamed) => texts[place]["path"] = renamed.into(),
+                None => drop(texts.remove(place)),
+            }
+            fs::write(&file, manifest.to_string()).unwrap();
+            let talk = refuse(2, &["restore", text(&packed), "--out", text(&path("back"))]);
+            let named = talk.contains(name) || talk.contains("`other.json`");
+            assert!(talk.contains("contradicts itself") && named, "{talk}");
+            assert!(!path("back").exists());
+        }
+    }
+}

@@ -89,6 +89,11 @@ fn a_statement_is_written_after_a_proof_and_checked() {
     let none = folder.path().join("none.json");
     let output = w4pack(&[&prove[..], &[text(&none)]].concat());
     assert_eq!((output.status.code(), none.exists()), (Some(1), false));
+    let talk = stderr(&output);
+    assert!(talk.contains("none.json` was not written") && talk.contains("disproved"), "{talk}");
+    let alone = w4pack(&["verify", text(&source), "--write-statement", text(&none)]);
+    let talk = stderr(&alone);
+    assert!(talk.contains("was not written") && !none.exists(), "{talk}");
 }
 
 #[test]
@@ -101,9 +106,14 @@ fn the_self_test_finds_every_damage() {
         assert_eq!(row["trials"], row["right"], "{row}");
     }
     let folder = tempfile::tempdir().unwrap();
-    let (_, out) = pair(folder.path(), &[]);
+    let (source, out) = pair(folder.path(), &["--layout", "emb4-untied"]);
     let talk = refuse(2, &["verify", text(&out), "--self-test", "3"]);
     assert!(talk.contains("--source"), "{talk}");
+    // With a head of its own every kind of damage is damage too.
+    let test = ["verify", text(&out), "--source", text(&source), "--self-test", "165", "--json"];
+    for row in stdout_json(&succeed(&test))["rows"].as_array().unwrap() {
+        assert_eq!(row["trials"], row["right"], "{row}");
+    }
 }
 
 /// Our own GGUF layout holds the source's codes under canonical steps; a changed nibble is counted.
@@ -126,6 +136,46 @@ fn a_gguf_file_is_held_against_the_source() {
     assert_eq!(report["whole"]["int4_codes_disagreeing"], 0);
     succeed(&[&verify[..], &["--allow-step-rounding"]].concat());
 
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("vocabulary, merges and chat template are the source's"), "{notes}");
+
+    // Beyond codes: the source's texts are changed one by one, and each shows.
+    let other = folder.path().join("other");
+    type Change = (&'static str, fn(String) -> String, &'static str);
+    let changes: [Change; 4] = [
+        (
+            "config.json",
+            |text| text.replace("\"sliding_window\": ", "\"sliding_window\": 1"),
+            "sliding_window",
+        ),
+        ("chat_template.jinja", |text| text + " ", "chat template"),
+        ("tokenizer.json", |text| text.replacen("\"vocab\":{", "\"vocab\":{\"w4\":77,", 1), "`w4`"),
+        (
+            "tokenizer.json",
+            |text| text.replacen("\"merges\":[", "\"merges\":[[\"a\",\"b\"],", 1),
+            "merges",
+        ),
+    ];
+    for (name, change, words) in changes {
+        let _ = fs::remove_dir_all(&other);
+        fs::create_dir(&other).unwrap();
+        for entry in fs::read_dir(&source).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, other.join(path.file_name().unwrap())).unwrap();
+        }
+        let text = fs::read_to_string(other.join(name)).unwrap();
+        let changed = change(text.clone());
+        assert_ne!(changed, text, "{name}");
+        fs::write(other.join(name), changed).unwrap();
+        let output =
+            w4pack(&["verify", self::text(&out), "--source", self::text(&other), "--json"]);
+        let report = stdout_json(&output);
+        assert_eq!(output.status.code(), Some(1), "{report}");
+        assert_eq!(report["verdict"], "disproved", "{name}");
+        assert!(report["faults"].to_string().contains(words), "{name}: {}", report["faults"]);
+        assert!(report["faults"].to_string().contains("manifest"), "its hash is another");
+    }
+
     let file = out.join("model-Q4_0.gguf");
     let mut content = fs::read(&file).unwrap();
     let last = content.len() - 200;
@@ -142,6 +192,9 @@ fn a_gguf_file_is_held_against_the_source() {
 fn inspect_shows_the_grid_and_draws_it() {
     let folder = tempfile::tempdir().unwrap();
     let (source, out) = pair(folder.path(), &[]);
+    let picture = folder.path().join("grid.PNG");
+    succeed(&["inspect", text(&source), "--plot", text(&picture)]);
+    assert!(fs::read(&picture).unwrap().starts_with(b"\x89PNG\r\n"));
     let plot = folder.path().join("grid.svg");
     let found = stdout_json(&succeed(&["inspect", text(&source), "--plot", text(&plot), "--json"]));
     assert!(found["grid"].as_str().unwrap().contains("steps"), "{found}");

@@ -10,7 +10,7 @@ use w4pack_format::header::TensorInfo;
 use w4pack_format::manifest::{Fate, FileRecord, TensorRecord};
 use w4pack_format::scale::ScaleDtype;
 
-use super::block::{BlockError, GROUP_BYTES, Note, PackedBlock, PackedGroups, pack_block};
+use super::block::{BlockError, GROUP_BYTES, PackedBlock, PackedGroups, pack_block};
 use super::decision::{Decisions, Destination};
 use super::relay;
 use crate::ConvertError;
@@ -274,8 +274,16 @@ impl Pass<'_> {
             Ok(())
         })?;
         matrix.take(&mut packed)?;
-        matrix.notes.end()?;
-        Ok(matrix.found)
+        let Matrix { found, notes, .. } = matrix;
+        // Of a matrix that does not fit nothing is kept, and a GGUF file has no sidecar.
+        if found.fits() && self.plan.gguf.is_none() {
+            notes.end(&mut |first, count, words, scales| {
+                words.resize(count * PACKED_BYTES, 0);
+                scales.resize(count * module.scale_dtype.bytes(), 0);
+                self.writer.read_groups(number, first, words, scales)
+            })?;
+        }
+        Ok(found)
     }
 }
 
@@ -302,7 +310,9 @@ impl Matrix<'_> {
         // From the first misfit on, blocks have lost groups, and nothing of them will be kept.
         if self.found.fits() && !block.chunks.is_empty() {
             self.pass.writer.write_groups(self.number, first, &block.words, &block.scales)?;
-            note(first, &block.chunks, &mut self.notes)?;
+            if self.pass.plan.gguf.is_none() {
+                note(first, &block.chunks, &mut self.notes)?;
+            }
         }
         block.chunks.clear();
         Ok(())
@@ -346,10 +356,10 @@ fn note(
     chunks: &[PackedGroups],
     notes: &mut ModuleNotes<'_>,
 ) -> Result<(), ConvertError> {
-    for note in chunks.iter().flat_map(|chunk| &chunk.notes) {
-        match note {
-            Note::Plain(zeros) => notes.plain(*zeros)?,
-            Note::Group(group, note) => notes.note(first + *group as u64, note)?,
+    for chunk in chunks {
+        notes.zeros(&chunk.zeros, first)?;
+        for (group, note) in &chunk.notes {
+            notes.note(first + *group as u64, note)?;
         }
     }
     Ok(())

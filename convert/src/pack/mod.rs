@@ -15,5 +15,5 @@ mod writer;
 
 pub use config::{Packing, fits_f16_when_unpacked, packed_config, text_only_config};
 pub use contents::{Contents, CopiedTensor, GgufForm, Module};
-pub use sidecar::{GroupNote, ModuleNotes, Sidecar, Step as StepNote};
+pub use sidecar::{GroupNote, ModuleNotes, Sidecar, Step as StepNote, ZeroSigns};
 pub use writer::{Finish, MadeFrom, PackWriter, Written};

@@ -89,6 +89,18 @@ impl Places {
         }
     }
 
+    /// Where words and steps of a module's groups from `first` on lie; `None` where they lie together.
+    pub(super) fn of_groups(&self, module: usize, first: u64) -> Option<[u64; 2]> {
+        match self {
+            Places::Safetensors(places) => {
+                let place = places.of_module(module).next()?;
+                let before = places.scales_before(module, first);
+                Some([place.words + first * PACKED_BYTES as u64, place.scales + before])
+            }
+            Places::Gguf(_) => None,
+        }
+    }
+
     /// Bytes of a copied tensor from its byte `first` on.
     pub(super) fn copied<'b>(&self, tensor: usize, first: u64, bytes: &'b [u8]) -> Write<'b> {
         match self {

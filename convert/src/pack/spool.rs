@@ -81,6 +81,54 @@ impl Stream {
     }
 }
 
+/// A stream being read from its beginning, in whatever portions.
+pub(super) struct Reader<'s> {
+    stream: &'s Stream,
+    /// The next piece of the stream's; behind the last one comes what is pending.
+    next: usize,
+    piece: Vec<u8>,
+    at: usize,
+}
+
+impl Stream {
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader { stream: self, next: 0, piece: Vec::new(), at: 0 }
+    }
+}
+
+impl Reader<'_> {
+    /// Fills the buffer. Errors: the stream ends before.
+    pub(super) fn read(&mut self, spool: &Spool, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            if self.at == self.piece.len() {
+                self.fetch(spool)?;
+            }
+            let length = buffer.len().min(self.piece.len() - self.at);
+            let (now, later) = buffer.split_at_mut(length);
+            now.copy_from_slice(&self.piece[self.at..][..length]);
+            self.at += length;
+            buffer = later;
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, spool: &Spool) -> io::Result<()> {
+        self.at = 0;
+        match self.stream.pieces.get(self.next) {
+            Some(&(offset, length)) => {
+                self.piece.resize(length, 0);
+                spool.file.read_exact_at(&mut self.piece, offset)?;
+            }
+            None if self.next == self.stream.pieces.len() && !self.stream.pending.is_empty() => {
+                self.piece.clone_from(&self.stream.pending);
+            }
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+        self.next += 1;
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +155,15 @@ mod tests {
             stream.replay(&spool, &mut take).unwrap();
             assert_eq!(&found, expected);
             assert_eq!(stream.bytes(), expected.len() as u64);
+            // Once more, in portions that fit no piece.
+            let mut reader = stream.reader();
+            let mut portion = [0; 997];
+            for expected in expected.chunks(997) {
+                let portion = &mut portion[..expected.len()];
+                reader.read(&spool, portion).unwrap();
+                assert_eq!(portion, expected);
+            }
+            assert!(reader.read(&spool, &mut [0]).is_err(), "it has ended");
         }
         spool.remove().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::digest::{Hasher, sha256};
 use w4pack_format::exact::EXACT_FILE;
+use w4pack_format::laid_out::{self, LAID_OUT_FILE, LaidOut};
 use w4pack_format::manifest::{FileRecord, MANIFEST_FILE, Manifest, Options, SCHEMA, SourceRecord};
 
 use super::behind::Behind;
@@ -41,7 +42,7 @@ pub struct PackWriter {
 pub struct Finish<'a> {
     /// config.json, as [`super::packed_config`] makes it. A GGUF file has none, and no sidecar.
     pub config: Option<&'a Value>,
-    /// For the manifest; without it there is no folder `w4pack/`.
+    /// For the manifest; without it there is a list of the files in its place.
     pub made_from: Option<MadeFrom>,
     /// Told how many bytes have been read back for hashing, and of how many; its error ends it.
     pub hashed: &'a (dyn Fn(u64, u64) -> Result<(), ConvertError> + Sync),
@@ -108,6 +109,24 @@ impl PackWriter {
     ) -> Result<(), ConvertError> {
         for (offset, bytes) in self.places.groups(module, first, words, scales) {
             self.write_at(offset, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Reads back groups of a module that were written: their packed words and their steps.
+    pub fn read_groups(
+        &self,
+        module: usize,
+        first: u64,
+        words: &mut [u8],
+        scales: &mut [u8],
+    ) -> Result<(), ConvertError> {
+        let Some([word_place, scale_place]) = self.places.of_groups(module, first) else {
+            unreachable!("what a GGUF file cannot say is noted nowhere")
+        };
+        for (place, bytes) in [(word_place, words), (scale_place, scales)] {
+            let read = self.file.read_exact_at(bytes, place);
+            read.map_err(ConvertError::io("read", &self.path))?;
         }
         Ok(())
     }
@@ -231,7 +250,14 @@ fn write_rest(
             };
             staging.write(MANIFEST_FILE, &manifest.to_bytes())?;
         }
-        None => staging.remove_w4pack_folder()?,
+        None => {
+            let list = LaidOut {
+                schema: laid_out::SCHEMA.into(),
+                w4pack_version: env!("CARGO_PKG_VERSION").into(),
+                files: files.clone(),
+            };
+            staging.write(LAID_OUT_FILE, &list.to_bytes())?;
+        }
     }
     Ok(Written { files, sidecar_bytes })
 }

@@ -164,7 +164,7 @@ impl Reason {
 pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertError> {
     let source = checkpoint.source();
     let mut config = Config::load(&**source)?;
-    if config.text.family == Family::Gemma3 && config.layout.is_multimodal() {
+    if config.layout.is_multimodal() {
         // The configuration does not tell which of two prefixes the names carry.
         config.layout = NameLayout::of_names(checkpoint.names());
     }
@@ -301,6 +301,11 @@ fn output_names(
             let problem = "w4pack keeps the towers of Gemma 4's encoder models only";
             Err(ConvertError::NoTowers { place: place(), problem })
         }
+        Towers::Keep if config.layout == NameLayout::MultimodalGemma3 => {
+            let problem =
+                "its tensors have older names, under which no loader reads a packed model";
+            Err(ConvertError::NoTowers { place: place(), problem })
+        }
         Towers::Keep => Ok(NameLayout::Multimodal),
     }
 }
@@ -312,8 +317,8 @@ fn of_packed_source(
     options: &Options,
 ) -> Vec<String> {
     let mut warnings = vec![
-        "the source is packed: codes and steps go over as they are, and the result has no folder \
-         `w4pack/` (its values were not compared with Google's)"
+        "the source is packed: codes and steps go over as they are, and the result has no manifest \
+         (its values were not compared with Google's)"
             .to_string(),
     ];
     if config.quantization.is_none() {

@@ -71,6 +71,7 @@ impl Interval {
     }
 
     /// Whether this step magnitude reproduces the values.
+    #[inline]
     pub fn contains(&self, magnitude: f32) -> bool {
         let step = UNITS * f64::from(magnitude);
         let above = if self.low.open { step > self.low.at } else { step >= self.low.at };
@@ -79,6 +80,7 @@ impl Interval {
     }
 
     /// 840 times the middle. Exact: the ends are at most a factor 3 apart and have 19 bits each.
+    #[inline]
     pub(super) fn middle(&self) -> f64 {
         (self.low.at + self.high.at) / 2.0
     }

@@ -107,19 +107,6 @@ pub(super) fn bits_of(bytes: &[u8; 2 * GROUP]) -> [u16; GROUP] {
     bits
 }
 
-/// Judges groups as they lie in a file, one behind the other.
-///
-/// One call for many of them: where each group was copied by one function's narrow instructions and
-/// read by this one's wide ones, the processor waited for the copy.
-#[inline(always)]
-pub(super) fn judge_all(groups: &[[u8; 2 * GROUP]], judged: &mut Vec<Judged>) {
-    judged.clear();
-    judged.reserve(groups.len());
-    for bytes in groups {
-        judged.push(judge(&bits_of(bytes)));
-    }
-}
-
 /// The level of each value under one peak, and what they leave of the step.
 struct Levels {
     levels: [i8; GROUP],

@@ -1,4 +1,4 @@
-//! `lanes.rs` and `readers.rs`, compiled once for each instruction set.
+//! `lanes.rs`, `readers.rs` and `settle.rs`, compiled once for each instruction set.
 
 use std::sync::LazyLock;
 
@@ -7,6 +7,7 @@ use w4pack_format::scale::ScaleDtype;
 
 use super::lanes::{self, Judged};
 use super::readers::{self, Differing};
+use super::settle::{self, Settled};
 
 /// A way to judge groups. All of them give the same answers.
 #[derive(Clone, Copy)]
@@ -14,15 +15,16 @@ pub struct Leaf {
     /// What the processor needs: "baseline", "avx2", "avx512".
     pub name: &'static str,
     pub(super) judge: fn(&[u16; GROUP]) -> Judged,
-    pub(super) judge_all: JudgeAll,
+    settle_all: SettleAll,
     pub(super) differing: CountDiffering,
 }
 
-/// Counts what readers get wrong of a group: bit patterns, codes, stored step.
-type CountDiffering = fn(&[u16; GROUP], &[i8; GROUP], f32, ScaleDtype) -> Differing;
+/// Counts what readers get wrong of a group: bit patterns, codes, stored step, and whether that step
+/// gives all values.
+type CountDiffering = fn(&[u16; GROUP], &[i8; GROUP], f32, ScaleDtype, bool) -> Differing;
 
-/// Judges groups as they lie in a file; what was in the list before is gone.
-type JudgeAll = fn(&[[u8; 2 * GROUP]], &mut Vec<Judged>);
+/// Settles groups as they lie in a file: as many as both lists hold.
+type SettleAll = fn(&[[u8; 2 * GROUP]], ScaleDtype, &mut [Option<Settled>]);
 
 impl Leaf {
     /// Those that this processor can run, the fastest last.
@@ -30,7 +32,7 @@ impl Leaf {
         let mut leaves = vec![Leaf {
             name: "baseline",
             judge: baseline::judge,
-            judge_all: baseline::judge_all,
+            settle_all: baseline::settle_all,
             differing: baseline::differing,
         }];
         #[cfg(target_arch = "x86_64")]
@@ -53,16 +55,33 @@ impl Leaf {
     }
 }
 
+impl Leaf {
+    /// Settles the usual groups among those that lie one behind the other in a file; `None` for the
+    /// others. As many as both lists hold.
+    pub fn settle(
+        self,
+        groups: &[[u8; 2 * GROUP]],
+        dtype: ScaleDtype,
+        settled: &mut [Option<Settled>],
+    ) {
+        (self.settle_all)(groups, dtype, settled);
+    }
+}
+
 /// What every processor of the target can do.
 mod baseline {
-    use super::{Differing, GROUP, Judged, ScaleDtype, lanes, readers};
+    use super::{Differing, GROUP, Judged, ScaleDtype, Settled, lanes, readers, settle};
 
     pub(super) fn judge(bits: &[u16; GROUP]) -> Judged {
         lanes::judge(bits)
     }
 
-    pub(super) fn judge_all(groups: &[[u8; 2 * GROUP]], judged: &mut Vec<Judged>) {
-        lanes::judge_all(groups, judged);
+    pub(super) fn settle_all(
+        groups: &[[u8; 2 * GROUP]],
+        dtype: ScaleDtype,
+        settled: &mut [Option<Settled>],
+    ) {
+        settle::settle_all(groups, dtype, settled);
     }
 
     pub(super) fn differing(
@@ -70,15 +89,16 @@ mod baseline {
         codes: &[i8; GROUP],
         step: f32,
         dtype: ScaleDtype,
+        exact: bool,
     ) -> Differing {
-        readers::differing(bits, codes, step, dtype)
+        readers::differing(bits, codes, step, dtype, exact)
     }
 }
 
 /// x86-64 since Haswell (2013) and Excavator (2015).
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Differing, GROUP, Judged, Leaf, ScaleDtype, lanes, readers};
+    use super::{Differing, GROUP, Judged, Leaf, ScaleDtype, Settled, lanes, readers, settle};
 
     #[target_feature(enable = "avx2")]
     fn judge(bits: &[u16; GROUP]) -> Judged {
@@ -86,8 +106,8 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    fn judge_all(groups: &[[u8; 2 * GROUP]], judged: &mut Vec<Judged>) {
-        lanes::judge_all(groups, judged);
+    fn settle_all(groups: &[[u8; 2 * GROUP]], dtype: ScaleDtype, settled: &mut [Option<Settled>]) {
+        settle::settle_all(groups, dtype, settled);
     }
 
     #[target_feature(enable = "avx2")]
@@ -96,8 +116,9 @@ mod avx2 {
         codes: &[i8; GROUP],
         step: f32,
         dtype: ScaleDtype,
+        exact: bool,
     ) -> Differing {
-        readers::differing(bits, codes, step, dtype)
+        readers::differing(bits, codes, step, dtype, exact)
     }
 
     /// For [`Leaf::available`] alone.
@@ -107,9 +128,11 @@ mod avx2 {
             // SAFETY: `available` asks for this leaf only where AVX2 was detected.
             judge: |bits| unsafe { judge(bits) },
             // SAFETY: as above.
-            judge_all: |groups, judged| unsafe { judge_all(groups, judged) },
+            settle_all: |groups, dtype, settled| unsafe { settle_all(groups, dtype, settled) },
             // SAFETY: as above.
-            differing: |bits, codes, step, dtype| unsafe { differing(bits, codes, step, dtype) },
+            differing: |bits, codes, step, dtype, exact| unsafe {
+                differing(bits, codes, step, dtype, exact)
+            },
         }
     }
 }
@@ -117,7 +140,7 @@ mod avx2 {
 /// x86-64 with 512-bit registers.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
-    use super::{Differing, GROUP, Judged, Leaf, ScaleDtype, lanes, readers};
+    use super::{Differing, GROUP, Judged, Leaf, ScaleDtype, Settled, lanes, readers, settle};
 
     pub(super) fn detected() -> bool {
         std::is_x86_feature_detected!("avx512f")
@@ -132,8 +155,8 @@ mod avx512 {
     }
 
     #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512dq")]
-    fn judge_all(groups: &[[u8; 2 * GROUP]], judged: &mut Vec<Judged>) {
-        lanes::judge_all(groups, judged);
+    fn settle_all(groups: &[[u8; 2 * GROUP]], dtype: ScaleDtype, settled: &mut [Option<Settled>]) {
+        settle::settle_all(groups, dtype, settled);
     }
 
     #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512dq")]
@@ -142,8 +165,9 @@ mod avx512 {
         codes: &[i8; GROUP],
         step: f32,
         dtype: ScaleDtype,
+        exact: bool,
     ) -> Differing {
-        readers::differing(bits, codes, step, dtype)
+        readers::differing(bits, codes, step, dtype, exact)
     }
 
     /// For [`Leaf::available`] alone.
@@ -153,9 +177,11 @@ mod avx512 {
             // SAFETY: `available` asks for this leaf only where all four were detected.
             judge: |bits| unsafe { judge(bits) },
             // SAFETY: as above.
-            judge_all: |groups, judged| unsafe { judge_all(groups, judged) },
+            settle_all: |groups, dtype, settled| unsafe { settle_all(groups, dtype, settled) },
             // SAFETY: as above.
-            differing: |bits, codes, step, dtype| unsafe { differing(bits, codes, step, dtype) },
+            differing: |bits, codes, step, dtype, exact| unsafe {
+                differing(bits, codes, step, dtype, exact)
+            },
         }
     }
 }

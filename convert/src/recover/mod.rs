@@ -8,7 +8,8 @@
 //!
 //! Read in this order: [`interval`](self) arithmetic in `interval.rs` (why everything is exact),
 //! `exactly.rs` (the definition, value by value), `lanes.rs` (the same for 32 values at once, and
-//! why four peaks are enough), `step.rs` (which number is stored).
+//! why four peaks are enough), `step.rs` (which number is stored), `settle.rs` (all of it at a stroke,
+//! for the usual group).
 
 mod exactly;
 mod interval;
@@ -17,12 +18,14 @@ mod leaves;
 mod misfit;
 mod numbers;
 mod readers;
+mod settle;
 mod step;
 
 pub use interval::{End, Interval};
 pub use leaves::Leaf;
 pub use misfit::{Misfit, NearestFit};
 pub use readers::Differing;
+pub use settle::Settled;
 pub use step::Step;
 
 use lanes::{Fit, Judged};
@@ -58,28 +61,6 @@ const INFINITE: u16 = 0x7f80;
 /// Zeros of both signs have code 0. Errors: a NaN or infinity; a group off the grid.
 pub fn recover(bits: &[u16; GROUP]) -> Result<Recovered, Misfit> {
     Leaf::best().recover(bits)
-}
-
-/// Groups judged at a time: their codes and intervals stay in the nearest cache.
-const BATCH: usize = 64;
-
-/// What [`recover`] does, for groups as they lie in a file; `take` gets each group's number, its
-/// bit patterns, and what was recovered. Ends at its first error.
-pub fn recover_all<E>(
-    groups: &[[u8; 2 * GROUP]],
-    mut take: impl FnMut(usize, &[u16; GROUP], Result<Recovered, Misfit>) -> Result<(), E>,
-) -> Result<(), E> {
-    let leaf = Leaf::best();
-    let mut judged = Vec::with_capacity(BATCH);
-    for (number, batch) in groups.chunks(BATCH).enumerate() {
-        (leaf.judge_all)(batch, &mut judged);
-        for (in_batch, (bytes, judged)) in batch.iter().zip(&judged).enumerate() {
-            let bits = lanes::bits_of(bytes);
-            let recovered = Recovered::of(*judged, &bits);
-            take(number * BATCH + in_batch, &bits, recovered)?;
-        }
-    }
-    Ok(())
 }
 
 impl Leaf {
@@ -146,8 +127,8 @@ impl Recovered {
     }
 
     /// How many of the 32 values other readers miss, for the stored step of a dtype.
-    pub fn differing(&self, step: f32, dtype: ScaleDtype) -> Differing {
-        (Leaf::best().differing)(&self.bits, &self.codes, step, dtype)
+    pub fn differing(&self, step: &Step, dtype: ScaleDtype) -> Differing {
+        (Leaf::best().differing)(&self.bits, &self.codes, step.value, dtype, step.wrong == 0)
     }
 
     /// The peak level: the largest code magnitude, 0 to 8.

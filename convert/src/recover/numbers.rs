@@ -19,6 +19,7 @@ const F16_UNIT: f32 = 1.0 / (1 << 24) as f32;
 const F16_NORMAL: u32 = 1 << 10;
 
 impl Numbers {
+    #[inline(always)]
     pub(super) fn of(dtype: ScaleDtype) -> Self {
         let last = match dtype {
             ScaleDtype::F16 => 0x7bff,
@@ -47,7 +48,7 @@ impl Numbers {
 
     /// The number nearest to `middle`/840, found by rounding an estimate; `None` where the estimate
     /// leaves any doubt (near a tie, at a power of two, among subnormals, beyond the last number).
-    #[inline]
+    #[inline(always)]
     pub(super) fn clearly_nearest(self, middle: f64) -> Option<f32> {
         // Bits of f32 that the dtype lacks, and its normal numbers between powers of two.
         let (missing, smallest, beyond) = match self.dtype {

@@ -21,30 +21,69 @@ pub struct Differing {
 /// Between these magnitudes of a step all products with codes are normal f16 numbers.
 const PLAIN_F16: std::ops::RangeInclusive<f32> = 6.103_515_6e-5..=8188.0;
 
-/// Counts for a group of bf16 bit patterns, its codes and its stored step.
-///
-/// Every value in its lane: a table of the eight levels, looked up by code, took twice as long.
+/// Counts for a group of bf16 bit patterns, its codes and its stored step; `exact` says that this
+/// step gives all 32 values.
 #[inline(always)]
 pub(super) fn differing(
     bits: &[u16; GROUP],
     codes: &[i8; GROUP],
     step: f32,
     dtype: ScaleDtype,
+    exact: bool,
 ) -> Differing {
     let narrow = f32::from_bits(to_bf16(step.to_bits()) & 0xffff_0000);
-    let step = if dtype == ScaleDtype::BF16 { narrow } else { step };
-    if dtype == ScaleDtype::F16 && !PLAIN_F16.contains(&step.abs()) {
-        let by_half = |product: f32| f16::from_f32(product).to_f32().to_bits();
-        return count(bits, codes, step, narrow, by_half);
+    let is_plain = PLAIN_F16.contains(&step.abs());
+    match dtype {
+        ScaleDtype::F16 if exact && is_plain => by_level(codes, step.abs(), narrow.abs()),
+        ScaleDtype::F16 if is_plain => count(bits, codes, step, narrow, plain_f16),
+        ScaleDtype::F16 => {
+            let by_half = |product: f32| f16::from_f32(product).to_f32().to_bits();
+            count(bits, codes, step, narrow, by_half)
+        }
+        // Eleven bits are enough for a code times such a step.
+        ScaleDtype::BF16 if exact => Differing::default(),
+        ScaleDtype::BF16 => count(bits, codes, narrow, narrow, f32::to_bits),
+        ScaleDtype::F32 => count(bits, codes, step, narrow, f32::to_bits),
     }
-    // Rounding to f16 leaves its last bits of f32's; the other dtypes' products stay as they are.
-    let cut = if dtype == ScaleDtype::F16 { 0x1fff } else { 0 };
-    count(bits, codes, step, narrow, |product| {
-        let product = product.to_bits();
-        (product + (cut >> 1) + (product >> 13 & cut & 1)) & !cut
-    })
 }
 
+/// The bit pattern of the f16 number nearest a product that f16 holds as a normal number: rounding
+/// leaves it the last bits that f32 has more.
+#[inline(always)]
+fn plain_f16(product: f32) -> u32 {
+    let product = product.to_bits();
+    (product + 0xfff + (product >> 13 & 1)) & !0x1fff
+}
+
+/// [`count`] for an f16 step that gives all values. Then a level (a code's magnitude) has one value,
+/// bf16(level·step), whose product has 15 bits and is exact in f32: the eight levels are judged, and
+/// the codes say how often each occurs.
+#[inline(always)]
+fn by_level(codes: &[i8; GROUP], step: f32, narrow: f32) -> Differing {
+    // Bit `level` of the lower half: the product in f16 misses; of the upper half: that of bf16.
+    // Sixteen lanes, of which nine are asked for: eight the compiler would take apart one by one.
+    let mut lanes = [0_u32; 16];
+    for (level, lane) in lanes.iter_mut().enumerate() {
+        let level = level as u32;
+        let product = level as f32 * step;
+        let value = to_bf16(product.to_bits());
+        let differs = |found: u32| u32::from((found ^ value) & 0x7fff_0000 != 0);
+        let in_f16 = differs(to_bf16(plain_f16(product)));
+        let in_bf16 = differs(to_bf16((level as f32 * narrow).to_bits()));
+        *lane = (in_f16 | in_bf16 << 16) << level;
+    }
+    let mut missed = 0;
+    for lane in lanes {
+        missed |= lane;
+    }
+    let mut both = 0;
+    for &code in codes {
+        both += missed >> (code.unsigned_abs() & 15) & 0x0001_0001;
+    }
+    Differing { product_in_scale_dtype: both as u8, scale_in_bf16: (both >> 16) as u8 }
+}
+
+/// Every value in its lane, where nothing is known of the step.
 #[inline(always)]
 fn count(
     bits: &[u16; GROUP],
@@ -113,18 +152,34 @@ mod tests {
             fraction in 1.0_f32..2.0,
             exponent in prop_oneof![4 => -12..10, 1 => -26..17],
             negative: bool,
+            stored_exactly: bool,
             dtype in prop::sample::select(ScaleDtype::ALL.to_vec()),
         ) {
-            let true_step = fraction * 2.0_f32.powi(exponent) * if negative { -1.0 } else { 1.0 };
+            let mut true_step = fraction * 2.0_f32.powi(exponent) * if negative { -1.0 } else { 1.0 };
+            if stored_exactly {
+                let mut stored = vec![0; dtype.bytes()];
+                dtype.write_to(true_step, &mut stored);
+                true_step = dtype.read(&stored);
+                prop_assume!(true_step.is_finite() && true_step != 0.0);
+            }
             let bits = codes.map(|code| bf16::from_f32(f32::from(code) * true_step).to_bits());
             let mut stored = vec![0; dtype.bytes()];
             dtype.write_to(true_step, &mut stored);
             let step = dtype.read(&stored);
             prop_assume!(step.is_finite());
             let expected = by_definition(&bits, &codes, step, dtype);
+            // A code times a step of 16 bits is exact in f32; of f32 steps nothing is concluded.
+            let gives = |(&code, &bits): (&i8, &u16)| {
+                bf16::from_f32(f32::from(code) * step) == bf16::from_bits(bits)
+            };
+            let is_exact = dtype == ScaleDtype::F32 || codes.iter().zip(&bits).all(gives);
             for leaf in Leaf::available() {
-                let found = (leaf.differing)(&bits, &codes, step, dtype);
+                let found = (leaf.differing)(&bits, &codes, step, dtype, false);
                 prop_assert_eq!(found, expected, "{}: {} {:e}", leaf.name, dtype, step);
+                if is_exact {
+                    let found = (leaf.differing)(&bits, &codes, step, dtype, true);
+                    prop_assert_eq!(found, expected, "{}, exact: {} {:e}", leaf.name, dtype, step);
+                }
             }
         }
     }

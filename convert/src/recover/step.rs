@@ -26,13 +26,10 @@ pub struct Step {
 /// `levels` is asked for only if no number of the dtype lies inside.
 #[inline]
 pub(super) fn canonical(grid: &Grid, levels: impl FnOnce() -> Levels, dtype: ScaleDtype) -> Step {
-    let sign = if grid.negative { -1.0 } else { 1.0 };
-    let middle = grid.interval.middle();
-    if let Some(magnitude) = Numbers::of(dtype).clearly_nearest(middle)
-        && grid.interval.contains(magnitude)
-    {
-        return Step { value: sign * magnitude, wrong: 0, out_of_range: false };
+    if let Some(value) = clearly_canonical(grid, dtype) {
+        return Step { value, wrong: 0, out_of_range: false };
     }
+    let sign = if grid.negative { -1.0 } else { 1.0 };
     let numbers = Numbers::of(dtype);
     let (magnitude, wrong) = match nearest_inside(&grid.interval, numbers) {
         Ok(magnitude) => (magnitude, 0),
@@ -43,6 +40,14 @@ pub(super) fn canonical(grid: &Grid, levels: impl FnOnce() -> Levels, dtype: Sca
         wrong,
         out_of_range: wrong > 0 && grid.interval.missed_widely(magnitude),
     }
+}
+
+/// [`canonical`] where an estimate leaves no doubt and the step gives all values; `None` says nothing.
+#[inline(always)]
+pub(super) fn clearly_canonical(grid: &Grid, dtype: ScaleDtype) -> Option<f32> {
+    let magnitude = Numbers::of(dtype).clearly_nearest(grid.interval.middle())?;
+    let sign = if grid.negative { -1.0 } else { 1.0 };
+    grid.interval.contains(magnitude).then_some(sign * magnitude)
 }
 
 /// The neighbours of the interval's middle in a dtype: the last number at or below it (ordinal 0:

@@ -229,6 +229,7 @@ impl<'a> Files<'a> {
             complete: self.missing.is_empty(),
             tensors: restored.len(),
             tensors_unpacked: by(|origin| matches!(origin, Origin::Packed(_) | Origin::Stack(_))),
+            towers_from: inventory.towers.map(|towers| towers.source().label().into()),
             tensors_from_towers: by(|origin| matches!(origin, Origin::Towers)),
             identical_files: weights.chain(small).collect(),
             missing: self.missing.clone(),

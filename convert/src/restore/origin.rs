@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use w4pack_format::checkpoint::{Checkpoint, Located};
+use w4pack_format::checkpoint::{Checkpoint, INDEX_FILE, Located, SINGLE_FILE};
+use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::dtype::Dtype;
 use w4pack_format::group::GROUP;
 use w4pack_format::header::{Header, TensorInfo};
-use w4pack_format::manifest::{Fate, MANIFEST_FILE, Manifest, TensorRecord};
+use w4pack_format::manifest::{Fate, MANIFEST_FILE, Manifest, SourceRecord, TensorRecord};
 use w4pack_format::names::NameLayout;
 
 use crate::ConvertError;
@@ -103,9 +104,10 @@ impl<'a> Inventory<'a> {
         if let Some((_, name)) = records.keys().next() {
             return Err(contradiction(packed, format!("`{name}` is in no header")));
         }
+        check_texts(manifest, packed)?;
         let mut inventory = Inventory { manifest, packed, towers, shards };
         inventory.find_twins();
-        inventory.ask_towers();
+        inventory.ask_towers()?;
         Ok(inventory)
     }
 
@@ -123,21 +125,57 @@ impl<'a> Inventory<'a> {
         }
     }
 
-    fn ask_towers(&mut self) {
-        let Some(towers) = self.towers else { return };
-        for tensor in self.shards.iter_mut().flat_map(|shard| &mut shard.tensors) {
-            // Whether they are the right bytes, their hash will say.
-            if tensor.origin.is_none() && same_kind(towers.tensor(&tensor.info.name), &tensor.info)
-            {
-                tensor.origin = Some(Origin::Towers);
+    /// Whoever is named to supply what is missing must have all of it: a checkpoint that lacks a part
+    /// is another one. Whether it has the right bytes, their hashes will say.
+    fn ask_towers(&mut self) -> Result<(), ConvertError> {
+        let Some(towers) = self.towers else { return Ok(()) };
+        let missing = self.shards.iter_mut().flat_map(|shard| &mut shard.tensors);
+        for tensor in missing.filter(|tensor| tensor.origin.is_none()) {
+            let info = &tensor.info;
+            let found = towers.tensor(&info.name);
+            if !same_kind(found, info) {
+                return Err(ConvertError::OtherTowers {
+                    place: towers.source().label().into(),
+                    tensor: info.name.clone(),
+                    file: tensor.record.file.clone(),
+                    found: found.map_or("not there".into(), |found| {
+                        format!("{} {:?}", found.info.dtype, found.info.shape)
+                    }),
+                    wanted: format!("{} {:?}", info.dtype, info.shape),
+                });
             }
+            tensor.origin = Some(Origin::Towers);
         }
+        Ok(())
     }
 
     /// All tensors, file by file.
     pub(super) fn tensors(&self) -> impl Iterator<Item = &SourceTensor> {
         self.shards.iter().flat_map(|shard| &shard.tensors)
     }
+}
+
+/// The manifest keeps config.json and the index word for word, since the packed checkpoint rewrites
+/// the one and goes without the other: without them nothing would come back that a loader takes.
+fn check_texts(manifest: &Manifest, packed: &Checkpoint) -> Result<(), ConvertError> {
+    let SourceRecord { files, headers, texts, .. } = &manifest.source;
+    let listed = |path: &str| files.iter().any(|file| file.path == path);
+    let has_text = |path: &str| texts.iter().any(|text| text.path == path);
+    if let Some(text) = texts.iter().find(|text| !listed(&text.path)) {
+        let problem = format!("it has the text of `{}`, which is no file of the source", text.path);
+        return Err(contradiction(packed, problem));
+    }
+    let has_shards = headers.iter().any(|header| header.path != SINGLE_FILE);
+    let index = (has_shards || listed(INDEX_FILE)).then_some(INDEX_FILE);
+    for path in [CONFIG_FILE].into_iter().chain(index) {
+        if !listed(path) || !has_text(path) {
+            return Err(contradiction(
+                packed,
+                format!("the text of the source's `{path}` is missing"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A text tensor's name in a text-only checkpoint.

@@ -20,7 +20,9 @@ pub struct Report {
     pub tensors: usize,
     /// How many of them came from packed words.
     pub tensors_unpacked: usize,
-    /// How many of them were read from the checkpoint that supplies towers.
+    /// The checkpoint that was named to supply what the packed one lacks.
+    pub towers_from: Option<String>,
+    /// How many of them were read from it.
     pub tensors_from_towers: usize,
     /// Files with the SHA-256 that they had in the source.
     pub identical_files: Vec<FileRecord>,

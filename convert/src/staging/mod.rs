@@ -94,12 +94,6 @@ impl Staging {
         fs::create_dir(&inner).map_err(ConvertError::io("create", &inner))
     }
 
-    /// Removes that subfolder, which must be empty.
-    pub(crate) fn remove_w4pack_folder(&self) -> Result<(), ConvertError> {
-        let inner = self.path(W4PACK_FOLDER);
-        fs::remove_dir(&inner).map_err(ConvertError::io("remove", &inner))
-    }
-
     /// Writes a small file whole.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), ConvertError> {
         let path = self.path(name);

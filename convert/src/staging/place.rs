@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use w4pack_format::laid_out::{LAID_OUT_FILE, LaidOut};
 use w4pack_format::manifest::{MANIFEST_FILE, Manifest};
 use w4pack_format::source::Source;
 
@@ -93,12 +94,18 @@ enum Older {
     WithStranger(PathBuf),
 }
 
-/// Only what an earlier conversion wrote may be replaced: the files of its manifest, and weight
-/// files and indexes of still older runs.
+/// Only what an earlier conversion wrote may be replaced: the files of its manifest (or of the list
+/// that a pack laid out anew has instead), and weight files and indexes of still older runs.
 fn older_output(folder: &Path) -> io::Result<Older> {
-    let manifest = fs::read(folder.join(MANIFEST_FILE)).ok();
-    let Some(manifest) = manifest.and_then(|bytes| Manifest::parse(&bytes).ok()) else {
-        return Ok(Older::WithoutManifest);
+    let read = |name: &str| fs::read(folder.join(name)).ok();
+    let manifest = read(MANIFEST_FILE).and_then(|bytes| Manifest::parse(&bytes).ok());
+    let laid_out = || read(LAID_OUT_FILE).and_then(|bytes| LaidOut::parse(&bytes).ok());
+    let (own, files) = match manifest {
+        Some(manifest) => (MANIFEST_FILE, manifest.files),
+        None => match laid_out() {
+            Some(list) => (LAID_OUT_FILE, list.files),
+            None => return Ok(Older::WithoutManifest),
+        },
     };
     let mut pending = vec![PathBuf::new()];
     while let Some(below) = pending.pop() {
@@ -112,8 +119,8 @@ fn older_output(folder: &Path) -> io::Result<Older> {
             let name = path.to_string_lossy();
             let of_weights = name.starts_with("model")
                 && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
-            let written = manifest.files.iter().any(|file| file.path == name);
-            if !(written || of_weights || name == MANIFEST_FILE) {
+            let written = files.iter().any(|file| file.path == name);
+            if !(written || of_weights || name == own) {
                 return Ok(Older::WithStranger(path));
             }
         }

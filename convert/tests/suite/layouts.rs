@@ -117,6 +117,35 @@ fn keys_that_nothing_reads_stay_out_even_with_towers() {
     assert!(report.left_out.iter().all(|tensor| tensor.reason == Reason::UnusedSharedKv));
 }
 
+/// Older names, without the `model.` in front: the same bytes come out.
+#[test]
+fn older_names_make_no_difference() {
+    let small = Small::google(25);
+    let mut older = small.clone();
+    older.tensors = small
+        .tensors
+        .iter()
+        .map(|(name, tensor)| {
+            let name = match name.strip_prefix("model.language_model.") {
+                Some(rest) => format!("language_model.model.{rest}"),
+                None => name.strip_prefix("model.").unwrap_or(name).into(),
+            };
+            (name, tensor.clone())
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let weights = |small: &Small, name: &str| {
+        let (source, out) = (folder.path().join(name), folder.path().join(format!("{name}-out")));
+        small.write(&source, 1);
+        run(&source, &out, &options(ScaleDtype::F16)).unwrap();
+        std::fs::read(out.join("model.safetensors")).unwrap()
+    };
+    assert!(weights(&small, "small") == weights(&older, "older"));
+    let out = folder.path().join("kept");
+    let error = run(&folder.path().join("older"), &out, &keep_towers()).unwrap_err();
+    assert!(error.to_string().contains("older names"), "{error}");
+}
+
 #[test]
 fn towers_that_are_not_there_cannot_be_kept() {
     let mut without = Small::google(24);

@@ -140,7 +140,8 @@ fn relaid(source: &Path, out: &Path, layout: Layout) -> Result<Report, ConvertEr
         assert!(same(module, &ours[name]), "{name}");
     }
     assert_config_tells_the_truth(&after);
-    assert!(!names_in(out).contains(&"w4pack".to_string()), "it is another maker's");
+    // It is another maker's: no manifest, no sidecar, only the list of what was written.
+    assert_eq!(names_in(&out.join("w4pack")), ["laid-out.json"]);
     let relayed = report.packed.iter().filter(|packed| packed.relayed);
     assert_eq!(relayed.count(), theirs.len() - usize::from(theirs.contains_key("lm_head")));
     Ok(report)
@@ -197,6 +198,25 @@ fn packs_by_the_official_library_are_laid_out_anew() {
     }
 }
 
+/// What was laid out anew is known again: the next run takes its place, unless somebody put something
+/// of theirs into it.
+#[test]
+fn a_pack_laid_out_anew_is_replaced_by_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = (folder.path().join("source"), folder.path().join("out"));
+    another_makers().write(&source, 1);
+    for layout in [Layout::Emb4, Layout::Emb4Untied, Layout::Emb4] {
+        relaid(&source, &out, layout).unwrap();
+    }
+    fs::write(out.join("notes.txt"), "mine").unwrap();
+    let error = relaid(&source, &out, Layout::Emb4).unwrap_err();
+    assert!(error.to_string().contains("notes.txt"), "{error}");
+    fs::remove_file(out.join("notes.txt")).unwrap();
+    fs::write(out.join("w4pack/laid-out.json"), "{}").unwrap();
+    let error = relaid(&source, &out, Layout::Emb4).unwrap_err();
+    assert!(error.to_string().contains("not an output of w4pack"), "{error}");
+}
+
 #[test]
 fn packed_words_become_blocks_of_a_gguf_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -207,7 +227,7 @@ fn packed_words_become_blocks_of_a_gguf_file() {
     small.write(&source, 1);
     let gguf = Options { layout: Layout::Gguf, ..options(ScaleDtype::F16) };
     run(&source, &out, &gguf).unwrap();
-    assert_eq!(names_in(&out), [GGUF_FILE]);
+    assert_eq!(names_in(&out), [GGUF_FILE, "w4pack"]);
     let bytes = fs::read(out.join(GGUF_FILE)).unwrap();
     let read = |offset: u64, buffer: &mut [u8]| {
         buffer.copy_from_slice(&bytes[offset as usize..][..buffer.len()]);

@@ -2,6 +2,7 @@
 
 use crate::support::{options, text};
 use serde_json::json;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use w4pack_eval::recall::{RecallOptions, Wording, questions};
@@ -38,7 +39,10 @@ fn short_questions() -> Vec<Question> {
 fn a_local_run_is_resumed_and_repeated_byte_for_byte() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
-    w4pack_fixtures::write(&Shape::tiny(), &model, &FixtureOptions::default(), &|_, _| {}).unwrap();
+    w4pack_fixtures::write(&Shape::tiny(), &model, &FixtureOptions::default(), &|_, _| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     let local = answerer(&model, None);
     let (once, parts) = (folder.path().join("once.jsonl"), folder.path().join("parts.jsonl"));
     let with = |out: &Path| {

@@ -336,7 +336,7 @@ fn alignment_of(metadata: &[(String, Value)]) -> Result<u64, GgufFault> {
         found: match value {
             Value::Array(_) => "an array".into(),
             Value::String(_) => "a text".into(),
-            other => format!("{other:?}"),
+            other => other.to_string(),
         },
     })
 }

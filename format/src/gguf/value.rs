@@ -1,5 +1,7 @@
 //! Metadata values, each of one of thirteen kinds.
 
+use std::fmt;
+
 /// The kind of a value, as its number in the file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The variants are the format's names.
@@ -79,6 +81,26 @@ pub struct Array {
     pub(super) of: Kind,
     pub(super) count: u64,
     pub(super) bytes: Vec<u8>,
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::U8(number) => write!(out, "{number}"),
+            Value::I8(number) => write!(out, "{number}"),
+            Value::U16(number) => write!(out, "{number}"),
+            Value::I16(number) => write!(out, "{number}"),
+            Value::U32(number) => write!(out, "{number}"),
+            Value::I32(number) => write!(out, "{number}"),
+            Value::U64(number) => write!(out, "{number}"),
+            Value::I64(number) => write!(out, "{number}"),
+            Value::F32(number) => write!(out, "{number}"),
+            Value::F64(number) => write!(out, "{number}"),
+            Value::Bool(answer) => write!(out, "{answer}"),
+            Value::String(text) => write!(out, "\"{text}\""),
+            Value::Array(array) => write!(out, "an array of {}", array.count),
+        }
+    }
 }
 
 impl Value {

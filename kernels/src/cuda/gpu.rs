@@ -1,6 +1,8 @@
 //! One card, its stream, and the kernels loaded on it.
 
-use super::error::{Attempt, CudaError, Result, word};
+use super::card::{Card, cards, describe};
+use super::entries::ENTRIES;
+use super::error::{Attempt, CudaError, Result};
 use super::images::{self, Asked, Target};
 use super::memory::{Address, Arena, Pinned};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
@@ -8,132 +10,13 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-/// A card and what its driver says of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Card {
-    /// CUDA's number for it.
-    pub ordinal: usize,
-    /// Its name.
-    pub name: String,
-    /// Compute capability.
-    pub capability: (i32, i32),
-    /// The newest CUDA version that the driver knows: 12_040 is 12.4.
-    pub driver: i32,
-    /// Multiprocessors.
-    pub multiprocessors: usize,
-    /// Bytes of memory.
-    pub memory: usize,
-    /// Bytes of shared memory that a block may have.
-    pub shared_memory: usize,
-    /// Bytes of second-level cache.
-    pub cache: usize,
-}
-
-/// The cards that the driver shows, in its own order.
-///
-/// Errors: no driver, or none that works; no card.
-pub fn cards() -> Result<usize> {
-    // SAFETY: only tries whether a library of this name opens.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(CudaError::NoDriver);
-    }
-    result::init().map_err(|error| CudaError::NoCard { reason: word(error) })?;
-    let count = result::device::get_count().attempt("counting the cards")?;
-    match usize::try_from(count) {
-        Ok(0) | Err(_) => Err(CudaError::NoCard { reason: "it counts 0".into() }),
-        Ok(count) => Ok(count),
-    }
-}
-
-/// Kernels whose names are not one of a source file's own: every entry point, by source.
-const ENTRIES: [(&str, &[&str]); 8] = [
-    (
-        "attention_decode",
-        &[
-            "attention_f16_32_1",
-            "attention_f16_64_1",
-            "attention_f16_256_1",
-            "attention_f16_512_1",
-            "attention_f16_64_8",
-            "attention_f16_512_8",
-            "attention_bf16_32_1",
-            "attention_bf16_64_1",
-            "attention_bf16_256_1",
-            "attention_bf16_512_1",
-            "attention_bf16_64_8",
-            "attention_bf16_512_8",
-            "attention_q8_32_1",
-            "attention_q8_64_1",
-            "attention_q8_256_1",
-            "attention_q8_512_1",
-            "attention_q8_64_8",
-            "attention_q8_512_8",
-            "attention_join",
-        ],
-    ),
-    (
-        "attention_prefill",
-        &[
-            "rope_f16_32",
-            "rope_f16_64",
-            "rope_f16_256",
-            "rope_f16_512",
-            "rope_bf16_32",
-            "rope_bf16_64",
-            "rope_bf16_256",
-            "rope_bf16_512",
-            "rope_q8_32",
-            "rope_q8_64",
-            "rope_q8_256",
-            "rope_q8_512",
-            "attend_f16_32",
-            "attend_f16_64",
-            "attend_f16_256",
-            "attend_f16_512",
-            "attend_bf16_32",
-            "attend_bf16_64",
-            "attend_bf16_256",
-            "attend_bf16_512",
-            "attend_q8_32",
-            "attend_q8_64",
-            "attend_q8_256",
-            "attend_q8_512",
-            "commit_f16",
-            "commit_bf16",
-            "commit_q8",
-        ],
-    ),
-    ("bandwidth", &["read_all", "fill_random"]),
-    ("embed", &["embed", "per_layer_inputs"]),
-    ("gemm_ffma", &["gemm_ffma"]),
-    ("gemm_mma", &["gemm_mma"]),
-    (
-        "gemv",
-        &[
-            "gemv_f16_1",
-            "gemv_f16_2",
-            "gemv_f16_3",
-            "gemv_m1",
-            "gemv_m2",
-            "gemv_m3",
-            "gemv_m4",
-            "gemv_m5",
-            "gemv_m6",
-            "gemv_m7",
-            "gemv_m8",
-            "digits",
-        ],
-    ),
-    ("rows", &["norm_rows", "map_rows", "softcap"]),
-];
-
 /// A card with the kernels on it and one stream that everything runs in.
 #[derive(Debug)]
 pub struct Gpu {
     card: Card,
     target: &'static Target,
-    context: Arc<CudaContext>,
-    stream: Arc<CudaStream>,
+    pub(super) context: Arc<CudaContext>,
+    pub(super) stream: Arc<CudaStream>,
     functions: HashMap<&'static str, sys::CUfunction>,
     modules: Vec<sys::CUmodule>,
     /// Kernels may start while the one before them ends (sm_90 and a driver that captures it).
@@ -244,6 +127,11 @@ impl Gpu {
     /// `sm_90`, `compute_75`: which kernels were loaded.
     pub fn kernels(&self) -> &'static str {
         self.target.name
+    }
+
+    /// Whether the loaded kernels join a sliding layer's pieces in clusters of blocks.
+    pub fn has_clusters(&self) -> bool {
+        matches!(self.target.name, "sm_90" | "sm_100" | "sm_120")
     }
 
     /// Bytes of shared memory that `gemm_mma` of these kernels wants: two tiles from sm_80 on, one in
@@ -362,50 +250,6 @@ impl Gpu {
     pub fn wait(&self) -> Result<()> {
         self.stream.synchronize().attempt("waiting for the card")
     }
-
-    /// Captures what `record` launches as a graph.
-    pub fn capture<E: From<CudaError>>(
-        &self,
-        record: impl FnOnce() -> std::result::Result<(), E>,
-    ) -> std::result::Result<Graph, E> {
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        self.stream.begin_capture(mode).attempt("beginning a capture")?;
-        let recorded = record();
-        // SAFETY: the stream is capturing since the call above.
-        let ended = unsafe { result::stream::end_capture(self.stream.cu_stream()) };
-        recorded?;
-        let graph = ended.attempt("ending a capture")?;
-        // SAFETY: the graph was just captured; flags 0 are the defaults.
-        let made = unsafe {
-            let mut executable = std::ptr::null_mut();
-            sys::cuGraphInstantiateWithFlags(&mut executable, graph, 0)
-                .result()
-                .map(|()| executable)
-        };
-        // SAFETY: the executable graph does not need the captured one.
-        let _ = unsafe { result::graph::destroy(graph) };
-        let executable = made.attempt("making a graph executable")?;
-        let graph = Graph { context: self.context.clone(), executable };
-        // SAFETY: both are live and of one context.
-        unsafe { result::graph::upload(graph.executable, self.stream.cu_stream()) }
-            .attempt("uploading a graph")?;
-        Ok(graph)
-    }
-
-    /// Runs a graph in the stream.
-    pub fn run(&self, graph: &Graph) -> Result<()> {
-        // SAFETY: both are live and of one context.
-        unsafe { result::graph::launch(graph.executable, self.stream.cu_stream()) }
-            .attempt("launching a graph")
-    }
-
-    /// A clock of the stream.
-    pub fn timer(&self) -> Result<Timer> {
-        let event = || self.context.new_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT));
-        let (begin, end) =
-            (event().attempt("making an event")?, event().attempt("making an event")?);
-        Ok(Timer { stream: self.stream.clone(), begin, end })
-    }
 }
 
 impl Drop for Gpu {
@@ -416,64 +260,4 @@ impl Drop for Gpu {
             let _ = unsafe { result::module::unload(module) };
         }
     }
-}
-
-/// A captured sequence of launches.
-#[derive(Debug)]
-pub struct Graph {
-    context: Arc<CudaContext>,
-    executable: sys::CUgraphExec,
-}
-
-// SAFETY: used by one owner at a time, see `Gpu`.
-unsafe impl Send for Graph {}
-
-impl Drop for Graph {
-    fn drop(&mut self) {
-        let _ = self.context.bind_to_thread();
-        // SAFETY: made by `capture`; the driver waits for a run that is under way.
-        let _ = unsafe { result::graph::exec_destroy(self.executable) };
-    }
-}
-
-/// Measures what the card does between two points.
-pub struct Timer {
-    stream: Arc<CudaStream>,
-    begin: cudarc::driver::CudaEvent,
-    end: cudarc::driver::CudaEvent,
-}
-
-impl Timer {
-    /// Seconds that the card takes for what `work` launches.
-    pub fn measure<E: From<CudaError>>(
-        &self,
-        work: impl FnOnce() -> std::result::Result<(), E>,
-    ) -> std::result::Result<f64, E> {
-        self.begin.record(&self.stream).attempt("recording an event")?;
-        work()?;
-        self.end.record(&self.stream).attempt("recording an event")?;
-        self.end.synchronize().attempt("waiting for the card")?;
-        let milliseconds = self.begin.elapsed_ms(&self.end).attempt("reading an event")?;
-        Ok(f64::from(milliseconds) / 1e3)
-    }
-}
-
-fn describe(context: &CudaContext) -> Result<Card> {
-    use sys::CUdevice_attribute_enum::*;
-    let number = |attribute| -> Result<usize> {
-        Ok(context.attribute(attribute).attempt("asking for the card's properties")? as usize)
-    };
-    let mut driver = 0;
-    // SAFETY: writes one number.
-    unsafe { sys::cuDriverGetVersion(&mut driver) }.result().attempt("asking for the driver")?;
-    Ok(Card {
-        ordinal: context.ordinal(),
-        name: context.name().attempt("asking for the card's name")?,
-        capability: context.compute_capability().attempt("asking for the card's generation")?,
-        driver,
-        multiprocessors: number(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        memory: context.total_mem().attempt("asking for the card's memory")?,
-        shared_memory: number(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
-        cache: number(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
-    })
 }

@@ -14,11 +14,11 @@ pub struct Target {
 }
 
 /// Sources in `kernels/cuda/`.
-const SOURCES: usize = 8;
+const SOURCES: usize = 10;
 
 macro_rules! target {
     ($name:literal, $extension:literal) => {
-        Target { name: $name, images: target!($name, $extension, ["attention_decode", "attention_prefill", "bandwidth", "embed", "gemm_ffma", "gemm_mma", "gemv", "rows"]) }
+        Target { name: $name, images: target!($name, $extension, ["attention_decode", "attention_prefill", "bandwidth", "embed", "gemm_ffma", "gemm_mma", "gemv", "rows", "token_attention", "token_product"]) }
     };
     ($name:literal, $extension:literal, [$($source:literal),*]) => {
         [$(($source, include_bytes!(concat!("../../prebuilt/", $name, "/", $source, ".", $extension, ".gz")))),*]

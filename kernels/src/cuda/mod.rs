@@ -7,12 +7,17 @@
 //! [`images`] chooses machine code for a card, [`parameters`] mirrors the kernels' structs, [`Gpu`]
 //! is one card with the kernels loaded.
 
+mod card;
+mod entries;
 mod error;
 mod gpu;
+mod graph;
 pub mod images;
 mod memory;
 pub mod parameters;
 
+pub use card::{Card, cards};
 pub use error::{CudaError, Result};
-pub use gpu::{Card, Gpu, Graph, Timer, cards};
+pub use gpu::Gpu;
+pub use graph::{Graph, Timer};
 pub use memory::{Address, Arena, Pinned};

@@ -20,6 +20,13 @@ use crate::sampling::greedy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Slot(pub(crate) usize);
 
+impl Slot {
+    /// The slot of this number, for devices elsewhere; a device knows those that it has made.
+    pub fn numbered(number: usize) -> Self {
+        Self(number)
+    }
+}
+
 /// Which logits a piece of work asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {

@@ -27,12 +27,16 @@ pub fn greedy(logits: &[f32]) -> Result<u32> {
 /// The tokens that may be drawn, likeliest first (ties: lowest id first), at least one.
 pub fn candidates(sampling: &Sampling, logits: &[f32]) -> Result<Vec<Candidate>> {
     check_logits(logits)?;
-    Ok(candidates_among(sampling, (0..).zip(logits.iter().copied()).collect()))
+    Ok(candidates_among(sampling, (0..).zip(logits.iter().copied())))
 }
 
-/// The same of some tokens, at least one, with finite logits.
-pub(super) fn candidates_among(sampling: &Sampling, mut ranked: Vec<(u32, f32)>) -> Vec<Candidate> {
-    rank(&mut ranked, if sampling.top_k > 0 { sampling.top_k } else { usize::MAX });
+/// The same of some tokens, at least one, with finite logits, in the order of their ids.
+pub(super) fn candidates_among(
+    sampling: &Sampling,
+    tokens: impl Iterator<Item = (u32, f32)>,
+) -> Vec<Candidate> {
+    let count = if sampling.top_k > 0 { sampling.top_k } else { usize::MAX };
+    let ranked = likeliest(tokens, count);
     let largest = f64::from(ranked[0].1);
     let weight = |logit: f32| ((f64::from(logit) - largest) / sampling.temperature).exp();
     let mut kept: Vec<Candidate> = ranked
@@ -55,14 +59,34 @@ pub(super) fn candidates_among(sampling: &Sampling, mut ranked: Vec<(u32, f32)>)
     kept
 }
 
-/// Sorts by logit, largest first (ties: lowest id first), and keeps the first `count`.
-pub(super) fn rank(tokens: &mut Vec<(u32, f32)>, count: usize) {
+/// The `count` tokens of the largest logits, largest first (ties: lowest id first).
+///
+/// Keeps few of a whole vocabulary at a time: what is below the `count` largest so far is passed by
+/// with one comparison, which is nearly everything.
+pub(super) fn likeliest(tokens: impl Iterator<Item = (u32, f32)>, count: usize) -> Vec<(u32, f32)> {
     let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
-    if (1..tokens.len()).contains(&count) {
-        tokens.select_nth_unstable_by(count - 1, order);
+    if count == 0 {
+        return Vec::new();
     }
-    tokens.truncate(count);
-    tokens.sort_unstable_by(order);
+    let full = count.saturating_mul(4);
+    let (mut kept, mut least): (Vec<(u32, f32)>, f32) = (Vec::new(), f32::NEG_INFINITY);
+    for token in tokens {
+        if token.1 < least {
+            continue;
+        }
+        kept.push(token);
+        if kept.len() >= full {
+            kept.select_nth_unstable_by(count - 1, order);
+            kept.truncate(count);
+            least = kept[count - 1].1;
+        }
+    }
+    if count < kept.len() {
+        kept.select_nth_unstable_by(count - 1, order);
+        kept.truncate(count);
+    }
+    kept.sort_unstable_by(order);
+    kept
 }
 
 fn normalize(candidates: &mut [Candidate]) {
@@ -73,8 +97,39 @@ fn normalize(candidates: &mut [Candidate]) {
 }
 
 pub(super) fn check_logits(logits: &[f32]) -> Result<()> {
+    // Without an early exit inside, so that many are looked at at once.
+    let is_sound = |part: &[f32]| part.iter().fold(true, |sound, logit| sound & logit.is_finite());
+    if logits.chunks(1024).all(is_sound) {
+        return Ok(());
+    }
     match logits.iter().position(|logit| !logit.is_finite()) {
         Some(id) => Err(RuntimeError::BrokenLogits { id, value: logits[id] }),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Many more tokens than are kept at a time, many ties, zeros of both signs.
+        #[test]
+        fn the_likeliest_are_the_first_of_a_sorted_vocabulary(
+            levels in prop::collection::vec(-9i8..9, 1..600),
+            count in 0usize..40,
+        ) {
+            let logit = |level: i8| if level == -9 { -0.0 } else { f32::from(level) };
+            let tokens: Vec<(u32, f32)> = (0..).zip(levels.into_iter().map(logit)).collect();
+            let mut sorted = tokens.clone();
+            sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
+            sorted.truncate(count);
+            let found = likeliest(tokens.into_iter(), count);
+            prop_assert_eq!(found.len(), sorted.len());
+            for (found, expected) in found.iter().zip(&sorted) {
+                prop_assert_eq!((found.0, found.1.to_bits()), (expected.0, expected.1.to_bits()));
+            }
+        }
     }
 }

@@ -81,19 +81,19 @@ impl Chooser {
             self.sampler.sample(logits)?
         } else {
             check_logits(logits)?;
-            self.adjusted.clear();
-            self.adjusted.extend_from_slice(logits);
-            if self.adjusting {
+            let logits = if self.adjusting {
+                self.adjusted.clear();
+                self.adjusted.extend_from_slice(logits);
                 self.seen.adjust(&self.adjustments, &mut self.adjusted);
-            }
-            let tokens: Vec<(u32, f32)> = match allowed {
-                Allowed::Anything => (0..).zip(self.adjusted.iter().copied()).collect(),
-                Allowed::Only(words) => allowed_tokens(words, &self.adjusted),
+                &self.adjusted
+            } else {
+                logits
             };
-            if tokens.is_empty() {
-                return Err(RuntimeError::NothingAllowed);
-            }
-            self.sampler.sample_among(tokens)
+            let id = match allowed {
+                Allowed::Anything => self.sampler.sample_among((0..).zip(logits.iter().copied())),
+                Allowed::Only(words) => self.sampler.sample_among(allowed_tokens(words, logits)),
+            };
+            id.ok_or(RuntimeError::NothingAllowed)?
         };
         if self.adjusting {
             self.seen.count(id);
@@ -110,20 +110,12 @@ impl Chooser {
 }
 
 /// The allowed ids and their logits, in the order of the ids.
-fn allowed_tokens(words: &[u32], logits: &[f32]) -> Vec<(u32, f32)> {
-    let mut tokens = Vec::new();
-    for (number, (&word, logits)) in words.iter().zip(logits.chunks(32)).enumerate() {
-        let mut bits = word;
-        while bits != 0 {
-            let bit = bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            // The last word may have bits beyond the vocabulary.
-            if let Some(&logit) = logits.get(bit) {
-                tokens.push(((32 * number + bit) as u32, logit));
-            }
-        }
-    }
-    tokens
+fn allowed_tokens(words: &[u32], logits: &[f32]) -> impl Iterator<Item = (u32, f32)> {
+    words.iter().zip(logits.chunks(32)).enumerate().flat_map(|(number, (&word, logits))| {
+        // The last word may have bits beyond the vocabulary.
+        let bits = (0..logits.len()).filter(move |bit| word >> bit & 1 == 1);
+        bits.map(move |bit| ((32 * number + bit) as u32, logits[bit]))
+    })
 }
 
 #[cfg(test)]

@@ -42,18 +42,20 @@ impl Sampler {
         Ok(self.draw(&candidates(&self.sampling, logits)?))
     }
 
-    /// Chooses one of some tokens, at least one, with finite logits, in the order of their ids.
-    pub(super) fn sample_among(&mut self, tokens: Vec<(u32, f32)>) -> u32 {
+    /// Chooses one of some tokens with finite logits, in the order of their ids; `None` if there is
+    /// none.
+    pub(super) fn sample_among(
+        &mut self,
+        mut tokens: impl Iterator<Item = (u32, f32)>,
+    ) -> Option<u32> {
+        let first = tokens.next()?;
         if !self.sampling.is_greedy() {
-            return self.draw(&candidates_among(&self.sampling, tokens));
+            let tokens = std::iter::once(first).chain(tokens);
+            return Some(self.draw(&candidates_among(&self.sampling, tokens)));
         }
-        let mut best = tokens[0];
-        for &token in &tokens[1..] {
-            if token.1 > best.1 {
-                best = token;
-            }
-        }
-        best.0
+        let larger =
+            |best: (u32, f32), token: (u32, f32)| if token.1 > best.1 { token } else { best };
+        Some(tokens.fold(first, larger).0)
     }
 
     fn draw(&mut self, candidates: &[Candidate]) -> u32 {

@@ -1,7 +1,10 @@
 //! Which job gets which slot, and what comes from disk and goes there.
 //!
-//! First come, first served. A job gets the free slot that holds most of its prompt, or the one used
-//! least recently if none holds a useful part. If the disk holds clearly more, its prompt is read
+//! First come, first served. A job whose prompt goes on from the last one of a free slot gets that
+//! slot: it is the same conversation. Another one gets the slot used least recently, and what some
+//! slot holds of its prompt, a running one too, is copied over: that conversation keeps its slot. A
+//! job that begins like a prompt that is being read right now waits until it can have that
+//! beginning, and others go first. If the disk holds clearly more than any slot, the prompt is read
 //! from there by another thread while rounds go on.
 
 use super::held::{Reuse, longest};
@@ -11,12 +14,28 @@ use super::worker::{Place, State, Worker};
 use crate::error::Result;
 use std::sync::mpsc;
 
-/// Fewer tokens than this are read as quickly as found on disk.
-const LEAST_ON_DISK: usize = 32;
+/// Fewer tokens than this are read as quickly as they are found elsewhere.
+const LEAST_FOUND: usize = 32;
 
-/// A slot is worth taking for what it holds if that is a prompt's tenth; two conversations have a
-/// few first tokens in common in any case.
-const USEFUL_SHARE: usize = 10;
+/// Tokens at the end of a prompt, there to begin the answer, that the next prompt of the same
+/// conversation may have otherwise.
+const OTHERWISE_SAID: usize = 8;
+
+/// The place for a job.
+struct Choice {
+    place: usize,
+    /// What the place holds of its prompt.
+    reuse: Reuse,
+    /// Another place that holds more of it.
+    donor: Option<(usize, Reuse)>,
+}
+
+impl Choice {
+    /// Tokens of the prompt that need not be read.
+    fn positions(&self) -> usize {
+        self.donor.map_or(self.reuse.positions, |(_, reuse)| reuse.positions)
+    }
+}
 
 impl Worker {
     /// Gives free slots to waiting jobs, and starts those whose prompts have come from disk.
@@ -25,28 +44,52 @@ impl Worker {
             self.look_for_file(place);
         }
         while self.places.iter().any(Place::is_free)
-            && let Some(ticket) = self.waiting.pop_front()
+            && let Some((number, choice)) = self.next()
+            && let Some(ticket) = self.waiting.remove(number)
         {
-            let (place, reuse) = self.choose(&ticket.prompt);
-            let least = reuse.positions + LEAST_ON_DISK;
+            let least = choice.positions() + LEAST_FOUND;
             match self.on_disk(&ticket.prompt).filter(|(_, positions)| *positions >= least) {
                 Some((key, _)) => self.load(ticket, key),
-                None => self.start(place, ticket, reuse),
+                None => self.start(ticket, &choice),
             }
         }
     }
 
-    /// The free place for a prompt, and what it can keep of it.
-    fn choose(&self, prompt: &[u32]) -> (usize, Reuse) {
-        let free = self.places.iter().enumerate().filter(|(_, place)| place.is_free());
-        let offers = free.map(|(number, place)| (number, place.held.reuse(prompt, &self.rules)));
-        let oldest_first = |number: usize| std::cmp::Reverse(self.places[number].used);
-        let best = offers
-            .clone()
-            .max_by_key(|(number, reuse)| (reuse.positions, oldest_first(*number)))
-            .filter(|(_, reuse)| reuse.positions * USEFUL_SHARE >= prompt.len());
-        let oldest = || offers.max_by_key(|(number, _)| oldest_first(*number));
-        best.or_else(oldest).expect("a place is free")
+    /// The job to start next and the place for it; a place is free. Looks at no more jobs than there
+    /// are places: this is asked in every round.
+    fn next(&self) -> Option<(usize, Choice)> {
+        let first = self.waiting.iter().take(self.places.len()).enumerate();
+        first
+            .map(|(number, ticket)| (number, &ticket.prompt, self.choose(&ticket.prompt)))
+            .find_map(|(number, prompt, choice)| {
+                let reading = self.places.iter().filter_map(Place::running);
+                let soon = reading.map(|running| running.will_hold(prompt, &self.rules)).max();
+                let worth_waiting =
+                    soon.is_some_and(|soon| soon >= choice.positions() + LEAST_FOUND);
+                (!worth_waiting).then_some((number, choice))
+            })
+    }
+
+    /// The free place for a prompt, and where most of it is.
+    fn choose(&self, prompt: &[u32]) -> Choice {
+        let offer = |place: usize| self.places[place].held.reuse(prompt, &self.rules);
+        let oldest_first = |place: usize| std::cmp::Reverse(self.places[place].used);
+        let free = (0..self.places.len()).filter(|&place| self.places[place].is_free());
+        let oldest = free.clone().max_by_key(|&place| oldest_first(place));
+        let goes_on = |&place: &usize| {
+            let kept = offer(place).positions;
+            kept > 0 && kept + OTHERWISE_SAID >= self.places[place].prompt
+        };
+        let same =
+            free.filter(goes_on).max_by_key(|&place| (offer(place).positions, oldest_first(place)));
+        let place = same.or(oldest).expect("a place is free");
+        let reuse = offer(place);
+        let others = (0..self.places.len()).filter(|&other| other != place);
+        let donor = others
+            .map(|other| (other, offer(other)))
+            .max_by_key(|(_, reuse)| reuse.positions)
+            .filter(|(_, found)| found.positions >= reuse.positions + LEAST_FOUND);
+        Choice { place, reuse, donor }
     }
 
     /// The prompt on disk that serves best, and how many tokens of it do.
@@ -93,20 +136,26 @@ impl Worker {
             *saved = true;
         }
         let reuse = self.places[place].held.reuse(&ticket.prompt, &self.rules);
-        self.start(place, ticket, reuse);
+        self.start(ticket, &Choice { place, reuse, donor: None });
     }
 
-    /// Starts a job in a free place.
-    fn start(&mut self, place: usize, ticket: Box<Ticket>, reuse: Reuse) {
-        if reuse.positions < self.places[place].held.len() {
+    /// Starts a job in the place chosen.
+    fn start(&mut self, ticket: Box<Ticket>, choice: &Choice) {
+        let &Choice { place, mut reuse, donor } = choice;
+        if donor.is_some() || reuse.positions < self.places[place].held.len() {
             self.save(place, false);
+        }
+        if let Some((donor, found)) = donor {
+            reuse = self.copy(donor, place, found);
         }
         let reuse = match self.cut(place, reuse) {
             Ok(reuse) => reuse,
             Err(error) => return self.end_waiting(ticket, End::Failed(error)),
         };
+        let prompt = ticket.prompt.len();
         let stops = self.rules.stops(&ticket.prompt, reuse.positions);
         let running = Running::new(*ticket, reuse.positions, stops);
+        self.places[place].prompt = prompt;
         self.places[place].state = State::Running(Box::new(running));
         let mut gauges = self.shared.gauges();
         gauges.running += 1;
@@ -115,6 +164,25 @@ impl Worker {
         drop(gauges);
         self.count_memory();
         self.work(place, |running, _| running.report());
+    }
+
+    /// Copies what a slot holds into a free one. What is reused there: as in the donor, or nothing if
+    /// that fails.
+    fn copy(&mut self, donor: usize, place: usize, found: Reuse) -> Reuse {
+        let Self { device, places, .. } = self;
+        let (from, to) = (places[donor].slot, places[place].slot);
+        let memory = device.memory();
+        let copied = memory.export(from).and_then(|contents| memory.import(to, &contents));
+        match copied {
+            Ok(()) => {
+                places[place].held = places[donor].held.clone();
+                found
+            }
+            Err(_) => {
+                places[place].held.forget();
+                Reuse { positions: 0, checkpoint: None }
+            }
+        }
     }
 
     /// Cuts a slot to what is reused, or to nothing where that fails.
@@ -139,7 +207,7 @@ impl Worker {
             return;
         }
         *saved = true;
-        if held.serving() < LEAST_ON_DISK || store.holds(held.tokens()) {
+        if held.serving() < LEAST_FOUND || store.holds(held.tokens()) {
             return;
         }
         // A slot that cannot be copied is as good as one that was never saved.

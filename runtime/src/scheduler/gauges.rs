@@ -35,12 +35,14 @@ pub struct Gauges {
     pub first_tokens: u64,
     /// Sum of their times from submission until then.
     pub to_first_token: Duration,
-    /// Answers that found a part of their prompt in a slot.
+    /// Answers that found a part of their prompt in a slot or on disk.
     pub cache_hits: u64,
-    /// Prompt tokens that were found in slots and not read.
+    /// Prompt tokens that were found so and not read.
     pub cached_tokens: u64,
     /// Prompts that came from disk.
     pub disk_hits: u64,
+    /// Prompts that could not be written to disk.
+    pub disk_failures: u64,
     /// Positions that slots hold now.
     pub cached_positions: usize,
     /// Bytes that slots take now beside what the device took for all at its start.

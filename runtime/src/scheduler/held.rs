@@ -63,7 +63,7 @@ pub(super) fn longest(
 }
 
 /// The tokens whose keys and values a slot holds, and copies of its rings.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Held {
     tokens: Vec<u32>,
     /// The first so many of them serve as tokens of a prompt.

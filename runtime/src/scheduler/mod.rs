@@ -58,13 +58,24 @@ pub struct SchedulerOptions {
     pub checkpoints: usize,
     /// Ids behind which a turn of a conversation ends: where prompts are likely to differ.
     pub turn_ends: Vec<u32>,
+    /// Let tokens of an answer stand for those of a prompt also on devices where reading leaves other
+    /// bits behind than decoding (cards): a conversation goes on without its last answer being read,
+    /// and its next answer may differ by rounding from the one after a fresh start.
+    pub reuse_answers: bool,
     /// Where prompts are kept for the time after a restart.
     pub prompt_cache: Option<PromptCache>,
 }
 
 impl Default for SchedulerOptions {
     fn default() -> Self {
-        Self { slots: 1, queue: 64, checkpoints: 4, turn_ends: Vec::new(), prompt_cache: None }
+        Self {
+            slots: 1,
+            queue: 64,
+            checkpoints: 4,
+            turn_ends: Vec::new(),
+            reuse_answers: false,
+            prompt_cache: None,
+        }
     }
 }
 
@@ -110,7 +121,7 @@ impl Scheduler {
             window: config.text.sliding_window,
             checkpoints: options.checkpoints,
             turn_ends: options.turn_ends.clone(),
-            answers_serve: device.memory().answers_serve_as_prompts(),
+            answers_serve: options.reuse_answers || device.memory().answers_serve_as_prompts(),
         };
         let arithmetic = device.memory().arithmetic();
         let store = options.prompt_cache.as_ref().map(|cache| Store::open(cache, &arithmetic));
@@ -196,8 +207,9 @@ impl Scheduler {
         &self.options
     }
 
-    /// Refuses new jobs, lets running and waiting ones end within `limit`, breaks off the rest, and
-    /// returns when the thread has ended.
+    /// Refuses new jobs, lets running and waiting ones end within `limit`, breaks off the rest, has
+    /// what slots hold written to disk if there is a [`PromptCache`], and returns when the thread
+    /// has ended.
     pub fn stop(&self, limit: Duration) {
         {
             let messages = self.messages();

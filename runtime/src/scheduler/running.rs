@@ -1,6 +1,6 @@
 //! One answer on its way: in the queue, through its prompt, token by token.
 
-use super::held::{Held, Rules};
+use super::held::{Held, Rules, longest};
 use super::job::{Event, Listener, Summary};
 use crate::answer::{Answer, Needed};
 use crate::device::{DecodeStep, Decoded, Device, Slot, Wanted, Work};
@@ -96,6 +96,17 @@ impl Running {
     /// Whether the prompt is not read whole yet.
     pub fn is_reading(&self) -> bool {
         self.last.is_none()
+    }
+
+    /// Tokens of another prompt that can be kept of what this one has still to read; what it has read
+    /// its slot shows.
+    pub fn will_hold(&self, prompt: &[u32], rules: &Rules) -> usize {
+        if !self.is_reading() {
+            return 0;
+        }
+        let own = &self.ticket.prompt;
+        let stops = self.stops.iter().copied().chain([own.len()]);
+        longest(own, stops.map(|stop| (stop, None)), prompt, rules.window).positions
     }
 
     /// Whether the first token was chosen, and if so how long after submission.

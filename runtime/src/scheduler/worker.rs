@@ -61,6 +61,8 @@ pub(super) struct Worker {
 pub(super) struct Place {
     pub slot: Slot,
     pub held: Held,
+    /// Tokens of the prompt that was read last.
+    pub prompt: usize,
     /// When its last answer ended, by the worker's clock.
     pub used: u64,
     /// Whether what it holds is on disk, or not worth it.
@@ -81,14 +83,14 @@ pub(super) enum State {
 
 impl Place {
     fn new(slot: Slot) -> Self {
-        Self { slot, held: Held::default(), used: 0, saved: true, state: State::Free }
+        Self { slot, held: Held::default(), prompt: 0, used: 0, saved: true, state: State::Free }
     }
 
     pub fn is_free(&self) -> bool {
         matches!(self.state, State::Free)
     }
 
-    fn running(&self) -> Option<&Running> {
+    pub fn running(&self) -> Option<&Running> {
         match &self.state {
             State::Running(running) => Some(running),
             _ => None,
@@ -347,6 +349,7 @@ impl Worker {
         gauges.slot_bytes = slot_bytes;
         gauges.cached_positions = held().map(Held::len).sum();
         gauges.checkpoint_bytes = held().map(Held::checkpoint_bytes).sum();
+        gauges.disk_failures = self.store.as_ref().map_or(0, Store::failures);
         gauges.disk_bytes = self.store.as_ref().map_or(0, Store::bytes);
     }
 }

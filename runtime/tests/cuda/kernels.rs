@@ -15,14 +15,14 @@ use w4pack_kernels::cuda::{Address, Arena, Gpu};
 const KINDS: [Kind; 4] = [Kind::PackedF16, Kind::PackedBf16, Kind::PackedF32, Kind::PlainBf16];
 
 /// A card with an arena and a place to put the next thing.
-struct Bench {
-    gpu: Gpu,
-    arena: Arena,
-    next: Address,
+pub(crate) struct Bench {
+    pub gpu: Gpu,
+    pub arena: Arena,
+    pub next: Address,
 }
 
 impl Bench {
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let gpu = gpu()?;
         let arena = gpu.allocate(512 << 20).expect("there is memory");
         // SAFETY: the whole arena. NaN: what is not written shows.
@@ -31,25 +31,25 @@ impl Bench {
         Some(Self { gpu, arena, next })
     }
 
-    fn take(&mut self, bytes: usize) -> Address {
+    pub(crate) fn take(&mut self, bytes: usize) -> Address {
         let address = self.next;
         self.next += (bytes as u64).next_multiple_of(256);
         assert!(self.next <= self.arena.address() + self.arena.bytes() as u64);
         address
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Address {
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Address {
         let address = self.take(bytes.len());
         // SAFETY: just taken.
         unsafe { self.gpu.upload(address, bytes).expect("it is copied") };
         address
     }
 
-    fn put_floats(&mut self, floats: &[f32]) -> Address {
+    pub(crate) fn put_floats(&mut self, floats: &[f32]) -> Address {
         self.put(bytemuck::cast_slice(floats))
     }
 
-    fn floats(&self, address: Address, count: usize) -> Vec<f32> {
+    pub(crate) fn floats(&self, address: Address, count: usize) -> Vec<f32> {
         let mut floats = vec![0.0f32; count];
         // SAFETY: the callers ask for what they have taken.
         unsafe {
@@ -60,7 +60,14 @@ impl Bench {
         floats
     }
 
-    fn launch<T>(&self, kernel: &str, grid: [u32; 2], threads: u32, shared: usize, value: &T) {
+    pub(crate) fn launch<T>(
+        &self,
+        kernel: &str,
+        grid: [u32; 2],
+        threads: u32,
+        shared: usize,
+        value: &T,
+    ) {
         let arguments = [std::ptr::from_ref(value).cast::<c_void>()];
         // SAFETY: each kernel has one parameter, of this type; its addresses were taken here.
         unsafe { self.gpu.launch(kernel, grid, threads, shared as u32, &arguments) }
@@ -68,17 +75,17 @@ impl Bench {
     }
 }
 
-fn uniform(random: &mut ChaCha8Rng) -> f32 {
+pub(crate) fn uniform(random: &mut ChaCha8Rng) -> f32 {
     (random.next_u32() >> 8) as f32 / (1 << 24) as f32
 }
 
 /// A matrix on the card and its exact values.
-struct Weight {
-    matrix: Matrix,
-    values: Vec<f64>,
+pub(crate) struct Weight {
+    pub matrix: Matrix,
+    pub values: Vec<f64>,
 }
 
-fn weight(
+pub(crate) fn weight(
     bench: &mut Bench,
     random: &mut ChaCha8Rng,
     rows: usize,
@@ -136,7 +143,7 @@ fn weight(
 }
 
 /// Activations with outliers of 30 times the usual size.
-fn activations(random: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
+pub(crate) fn activations(random: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
     let one = |random: &mut ChaCha8Rng| {
         let value = 2.0 * uniform(random) - 1.0;
         if random.next_u32().is_multiple_of(200) { 30.0 * value } else { value }
@@ -194,7 +201,7 @@ fn gemv(matrix: Matrix, input: Input, out: Address) -> Gemv {
     }
 }
 
-fn launch_gemv(bench: &Bench, gemv: &Gemv, tokens: usize) {
+pub(crate) fn launch_gemv(bench: &Bench, gemv: &Gemv, tokens: usize) {
     let is_geglu = gemv.epilogue == Epilogue::Geglu as i32;
     let pairs = if is_geglu { gemv.rows } else { (gemv.rows + 1) / 2 };
     let blocks = (pairs + gemv.pairs_per_block - 1) / gemv.pairs_per_block;

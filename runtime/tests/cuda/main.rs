@@ -8,6 +8,7 @@ mod slots;
 #[path = "../model/support/mod.rs"]
 #[allow(dead_code, reason = "the suite of the CPU uses the rest")]
 mod support;
+mod token;
 
 use w4pack_kernels::cuda::Gpu;
 use w4pack_runtime::device::cuda::unusable;

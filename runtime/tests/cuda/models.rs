@@ -16,6 +16,7 @@ use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
+use w4pack_format::scale::ScaleDtype;
 use w4pack_runtime::cache::{Cache, Kept};
 use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::{Device, Model, Plain, Wanted, Work};
@@ -128,6 +129,67 @@ fn prompts_and_answers_are_those_of_the_plain_pass() {
                 }
             }
         });
+    }
+}
+
+/// Models whose matrices all have f16 steps and whole tiles: their single tokens go through the
+/// layers on tensor cores. One has E2B's widths, one the smallest.
+///
+/// Scores of random heads reach their length, so what a key's rounding moves grows with it: the
+/// tolerances are those of heads of 64 times the longest head over 64.
+#[test]
+fn tokens_on_tensor_cores_are_those_of_the_plain_pass() {
+    if !has_card() {
+        return;
+    }
+    let shaped = |hidden: usize, mlp: usize, per_layer: usize, head_dim: usize, full: usize| {
+        let mut config = random::config();
+        for (name, value) in [
+            ("hidden_size", hidden),
+            ("intermediate_size", mlp),
+            ("hidden_size_per_layer_input", per_layer),
+            ("head_dim", head_dim),
+            ("global_head_dim", full),
+            ("num_attention_heads", 8),
+            ("num_key_value_heads", 1),
+        ] {
+            config[name] = json!(value);
+        }
+        config
+    };
+    let small = shaped(128, 128, 128, 64, 64);
+    let mixed = shaped(256, 384, 128, 32, 64);
+    let wide = shaped(1536, 1536, 256, 256, 512);
+    for (name, config, count) in [("small", small, 90), ("mixed", mixed, 90), ("wide", wide, 24)] {
+        let longer = config["global_head_dim"].as_f64().expect("a number") / 64.0;
+        let (tolerance, usual_bound) = (TOLERANCE * longer, USUAL * longer);
+        let folder = tempfile::tempdir().expect("a folder");
+        random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
+        let model = load(folder.path());
+        let tokens = random::tokens(count, 8);
+        let expected = plain_logits(&model, &tokens);
+        let rows: Vec<&[f32]> = expected.chunks(VOCABULARY).collect();
+        let mut device = device(folder.path(), options(16, Products::Mma));
+        assert!(device.takes_tokens_on_tensor_cores(), "{name}");
+        let mut found_rows = Vec::new();
+        for prompt in [1, 7, count / 2] {
+            let mut first: Option<Vec<Vec<f32>>> = None;
+            for piece in [1, 5, 16, 64] {
+                let (prompt_tokens, answer) = tokens.split_at(prompt);
+                let found = prompt_then_decode(&mut device, prompt_tokens, piece, answer);
+                for (step, row) in found.iter().enumerate() {
+                    let far = worst(row, rows[prompt - 1 + step]);
+                    assert!(far <= tolerance, "{name}, {prompt}/{piece}+{step}: {far}");
+                }
+                let same = first.get_or_insert_with(|| found.clone());
+                assert_eq!(*same, found, "{name}: pieces of {piece} change bits");
+            }
+            found_rows = first.expect("there are pieces");
+        }
+        let expected = rows[count / 2 - 1..].concat();
+        let usual = root_mean_square(&found_rows.concat(), &expected);
+        println!("{name}: usually {usual:e}");
+        assert!(usual <= usual_bound, "{name}: usually {usual}");
     }
 }
 

@@ -5,8 +5,9 @@ use crate::support::random;
 use crate::support::*;
 use half::f16;
 use std::fs;
+use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::dtype::Dtype;
-use w4pack_runtime::{Model, RuntimeError, WeightValues};
+use w4pack_runtime::{Model, RuntimeError, WeightValues, weights};
 
 fn load_draft(draft: &Draft) -> w4pack_runtime::Result<Model> {
     let folder = tempfile::tempdir().expect("a folder");
@@ -290,4 +291,36 @@ fn towers_stray_files_and_unknown_keys_are_reported() {
     );
     assert!(model.notes[1].contains("old.safetensors"), "{:?}", model.notes);
     assert!(model.notes[2].contains("future_key"), "{:?}", model.notes);
+}
+
+/// Every tensor, its name and the configuration take part; the folder's name and stray files do
+/// not.
+#[test]
+fn the_fingerprint_is_of_weights_and_configuration() {
+    let fingerprint = |draft: &Draft| {
+        let folder = tempfile::tempdir().expect("a folder");
+        draft.write(folder.path());
+        fs::write(folder.path().join("README.md"), format!("{}", folder.path().display()))
+            .expect("a stray file");
+        let checkpoint = Checkpoint::open_folder(folder.path()).expect("it opens");
+        weights::fingerprint(&checkpoint).expect("it is read")
+    };
+    let own = fingerprint(&random::packed(1));
+    assert_eq!(own, fingerprint(&random::packed(1)));
+    assert_ne!(own, fingerprint(&random::packed(2)));
+    for tensor in 0..random::packed(1).tensors.len() {
+        let mut draft = random::packed(1);
+        let (name, _, _, bytes) = &mut draft.tensors[tensor];
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        let name = name.clone();
+        assert_ne!(own, fingerprint(&draft), "{name}");
+    }
+    let mut draft = random::packed(1);
+    draft.config["rms_norm_eps"] = 1e-5.into();
+    assert_ne!(own, fingerprint(&draft), "config.json");
+    let mut draft = random::packed(1);
+    let norm = draft.position("model.norm.weight");
+    draft.tensors[norm].0 = "model.another.weight".into();
+    assert_ne!(own, fingerprint(&draft), "a name");
 }

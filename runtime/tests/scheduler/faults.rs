@@ -4,8 +4,8 @@ use crate::hearing::*;
 use crate::support::random;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use w4pack_runtime::device::{CpuDevice, SlotMemory};
-use w4pack_runtime::scheduler::{Job, Refusal, SchedulerOptions};
+use w4pack_runtime::device::{Contents, CpuDevice, Rings, SlotMemory};
+use w4pack_runtime::scheduler::{Job, PromptCache, Refusal, SchedulerOptions};
 use w4pack_runtime::{
     Adjustments, Allowed, Constraint, Device, Engine, EngineOptions, MemoryPlan, Result,
     RuntimeError, Sampling, Scheduler, Slot, Work,
@@ -69,6 +69,103 @@ fn sound_job(prompt: Vec<u32>, max_tokens: usize) -> Job {
     let logit_bias = [BREAKS_LOGITS, BREAKS_DEVICE, PANICS].map(|id| (id, -100.0)).to_vec();
     let adjustments = Adjustments { logit_bias, ..Adjustments::default() };
     Job { adjustments, ..job(prompt, max_tokens) }
+}
+
+/// The CPU, but copies of rings cannot be put back, nor whole slots.
+struct Forgetful {
+    cpu: CpuDevice,
+}
+
+impl Device for Forgetful {
+    fn description(&self) -> String {
+        "forgetful".into()
+    }
+
+    fn memory_plan(&self) -> MemoryPlan {
+        self.cpu.memory_plan()
+    }
+
+    fn make_slot(&mut self, context: usize) -> Result<Slot> {
+        self.cpu.make_slot(context)
+    }
+
+    fn free_slot(&mut self, slot: Slot) -> Result<()> {
+        self.cpu.free_slot(slot)
+    }
+
+    fn memory(&mut self) -> &mut dyn SlotMemory {
+        self
+    }
+
+    fn step(&mut self, batch: &[Work<'_>]) -> Result<Vec<Vec<f32>>> {
+        self.cpu.step(batch)
+    }
+}
+
+impl SlotMemory for Forgetful {
+    fn positions(&self, slot: Slot) -> Result<usize> {
+        self.cpu.positions(slot)
+    }
+
+    fn slot_bytes(&self, slot: Slot) -> Result<usize> {
+        self.cpu.slot_bytes(slot)
+    }
+
+    fn save_rings(&mut self, slot: Slot) -> Result<Rings> {
+        self.cpu.save_rings(slot)
+    }
+
+    fn restore(&mut self, slot: Slot, target: usize, rings: Option<&Rings>) -> Result<()> {
+        if rings.is_some() {
+            return Err(RuntimeError::Snapshot { problem: "as asked".into() });
+        }
+        self.cpu.restore(slot, target, None)
+    }
+
+    fn export(&mut self, slot: Slot) -> Result<Contents> {
+        self.cpu.export(slot)
+    }
+
+    fn import(&mut self, _: Slot, _: &Contents) -> Result<()> {
+        Err(RuntimeError::Snapshot { problem: "as asked".into() })
+    }
+
+    fn arithmetic(&self) -> String {
+        self.cpu.arithmetic()
+    }
+
+    fn answers_serve_as_prompts(&self) -> bool {
+        true
+    }
+}
+
+/// What cannot be put back is read again: slower, and the same answer.
+#[test]
+fn a_slot_that_cannot_be_restored_is_a_miss() {
+    let start = |folder: &std::path::Path| {
+        let cpu = CpuDevice::new(Arc::new(model()), 1).expect("a thread starts");
+        let options = EngineOptions { context: Some(512), chunk: 8, threads: None };
+        let device = Box::new(Forgetful { cpu });
+        let engine = Engine::on_device(model().config, Vec::new(), device, options);
+        let cache = PromptCache { folder: folder.to_path_buf(), limit: 1 << 30, weights: [1; 32] };
+        let options = SchedulerOptions { prompt_cache: Some(cache), ..SchedulerOptions::default() };
+        Scheduler::start(engine.expect("it starts"), options).expect("it starts")
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let forgetful = start(folder.path());
+    let first = random::tokens(60, 1);
+    let otherwise = [&first[..], &random::tokens(9, 2)].concat();
+    let expected = ask(&scheduler(1, 1, 8), job(otherwise.clone(), 20)).tokens;
+    ask(&forgetful, job(first, 20));
+    // The end of the first prompt is within reach of a copy only.
+    let answer = ask(&forgetful, job(otherwise.clone(), 20));
+    assert_eq!((answer.summary.cached_tokens, &answer.tokens), (0, &expected));
+    forgetful.stop(LIMIT);
+    let forgetful = start(folder.path());
+    let answer = ask(&forgetful, job(otherwise, 20));
+    assert_eq!((answer.summary.cached_tokens, &answer.tokens), (0, &expected));
+    let gauges = forgetful.gauges();
+    assert_eq!((gauges.disk_hits, gauges.failed, gauges.finished), (0, 0, 1), "{gauges:?}");
 }
 
 struct Broken(u32);

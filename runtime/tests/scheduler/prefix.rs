@@ -5,7 +5,7 @@ use crate::support::{conformance, load, random};
 use proptest::prelude::*;
 use std::path::Path;
 use w4pack_runtime::scheduler::{Job, SchedulerOptions};
-use w4pack_runtime::{Engine, EngineOptions, Scheduler};
+use w4pack_runtime::{Engine, EngineOptions, Sampling, Scheduler};
 
 /// Ends a turn here.
 const TURN_END: u32 = 7;
@@ -109,6 +109,96 @@ proptest! {
             last.truncate(200);
         }
     }
+}
+
+/// Under one long first turn: each conversation gets it from another one's slot, a running one's too,
+/// and none loses its own.
+#[test]
+fn a_first_turn_is_copied_from_slot_to_slot() {
+    let scheduler = with(engine(16), 3, 4);
+    let system = [words(60, 1), vec![TURN_END]].concat();
+    let prompt = |seed, more| [&system[..], &words(more, seed)].concat();
+    // The first answer is made to wait while the second one begins.
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let mut waited = false;
+    let running = submit(&scheduler, telling(prompt(2, 40), 30), move |heard| {
+        if let (Heard::Token(_), false) = (heard, waited) {
+            waited = true;
+            let _ = wait.recv_timeout(LIMIT);
+        }
+        std::ops::ControlFlow::Continue(())
+    })
+    .expect("it is taken");
+    let next = || running.recv_timeout(LIMIT).expect("it goes on");
+    while !matches!(next(), Heard::Reading { read: 101, .. }) {}
+    let second =
+        submit(&scheduler, telling(prompt(3, 25), 30), |_| std::ops::ControlFlow::Continue(()))
+            .expect("it is taken");
+    go_on.send(()).expect("it waits");
+    let (first, second) = (hear(&running).expect("it ends"), hear(&second).expect("it ends"));
+    assert_eq!(second.summary.cached_tokens, system.len(), "copied from the running one");
+    assert_eq!(first.tokens, alone(&prompt(2, 40), 30));
+    assert_eq!(second.tokens, alone(&prompt(3, 25), 30));
+    let third = ask(&scheduler, telling(prompt(4, 5), 30));
+    assert_eq!(third.summary.cached_tokens, system.len());
+    assert_eq!(third.tokens, alone(&prompt(4, 5), 30));
+    for (seed, more, answer) in [(2, 40, first), (3, 25, second), (4, 5, third)] {
+        let longer = [&prompt(seed, more)[..], &answer.ids(), &words(6, 9)].concat();
+        let next = ask(&scheduler, telling(longer.clone(), 5));
+        assert_eq!(next.summary.cached_tokens, prompt(seed, more).len() + 29, "its own slot");
+        assert_eq!(next.tokens, alone(&longer, 5));
+    }
+}
+
+/// Several answers to one prompt, asked for at once: it is read once, but for the few tokens at its
+/// end that are not worth waiting for, and who has nothing to wait for goes first.
+#[test]
+fn a_prompt_asked_for_several_times_is_read_once() {
+    let scheduler = with(engine(16), 4, 4);
+    let prompt = words(200, 1);
+    let drawn = |seed| Sampling { temperature: 1.0, seed: Some(seed), ..Sampling::GREEDY };
+    let goes_on = |_: &Heard| std::ops::ControlFlow::Continue(());
+    let choices: Vec<_> = (0..3)
+        .map(|seed| {
+            let job = Job { sampling: drawn(seed), ..telling(prompt.clone(), 12) };
+            submit(&scheduler, job, goes_on).expect("it is taken")
+        })
+        .collect();
+    let other = submit(&scheduler, telling(words(9, 2), 3), goes_on).expect("it is taken");
+    let other = hear(&other).expect("it ends");
+    assert_eq!(other.tokens, alone(&words(9, 2), 3));
+    for (seed, choice) in (0..3).zip(choices) {
+        let fresh = with(engine(64), 1, 0);
+        let job = Job { sampling: drawn(seed), ..telling(prompt.clone(), 12) };
+        let (found, expected) = (hear(&choice).expect("it ends"), ask(&fresh, job));
+        assert_eq!(found.tokens, expected.tokens, "choice {seed}");
+        let cached = found.summary.cached_tokens;
+        assert!(if seed == 0 { cached == 0 } else { cached > 199 - 32 }, "{cached} for {seed}");
+    }
+    let read = scheduler.gauges().prompt_tokens;
+    assert!(read < 200 + 2 * 33 + 9, "{read} tokens read");
+}
+
+/// Conversations that come and go, long after every slot has been as full as it gets.
+#[test]
+fn many_answers_take_no_more_memory_than_some() {
+    let scheduler = with(engine(64), 2, 3);
+    let mut bytes = Vec::new();
+    for seed in 0..600u64 {
+        let length = 20 + (seed as usize * 7) % 200;
+        let system = [words(10, seed % 2), vec![TURN_END]].concat();
+        ask(&scheduler, job([&system[..], &random::tokens(length, seed)].concat(), 2));
+        let gauges = scheduler.gauges();
+        bytes.push(gauges.slot_bytes + gauges.checkpoint_bytes);
+    }
+    let (some, rest) = bytes.split_at(200);
+    assert!(
+        rest.iter().max() <= some.iter().max(),
+        "{:?} {:?}",
+        some.iter().max(),
+        rest.iter().max()
+    );
+    assert!(scheduler.gauges().cached_tokens > 100 * 11, "first turns are shared");
 }
 
 /// The slot that holds most of a prompt is taken; if none does, the one used least recently.

@@ -1,5 +1,6 @@
 //! The canonical step of a group in a dtype, found by walking the dtype's numbers.
 
+use std::cell::LazyCell;
 use std::cmp::Ordering;
 
 use w4pack_format::scale::ScaleDtype;
@@ -63,13 +64,13 @@ fn best_outside(grid: &Grid, values: &[u16; GROUP], numbers: &Numbers) -> Number
             none => *none = Some((Interval::of_value(bf16::magnitude(bits), size), 1)),
         }
     }
-    let coded: Vec<(Interval, u32)> = of_size.into_iter().flatten().collect();
-    let lowest = extreme(coded.iter().map(|(steps, _)| steps.low), Ordering::Less);
-    let highest = extreme(coded.iter().map(|(steps, _)| steps.high), Ordering::Greater);
-    let least_squares = least_squares_step(&grid.codes, values);
+    let coded = || of_size.iter().flatten();
+    let lowest = extreme(coded().map(|(steps, _)| steps.low), Ordering::Less);
+    let highest = extreme(coded().map(|(steps, _)| steps.high), Ordering::Greater);
+    let least_squares = LazyCell::new(|| least_squares_step(&grid.codes, values));
 
     let mut candidate = numbers.floor(&lowest);
-    let whole = WholeEnds::of(&coded, candidate);
+    let whole = WholeEnds::of(&of_size, candidate);
     let mut best = candidate;
     let mut most = 0;
     loop {
@@ -77,7 +78,7 @@ fn best_outside(grid: &Grid, values: &[u16; GROUP], numbers: &Numbers) -> Number
             Some(ends) => ends.holding(candidate),
             None => {
                 let step = candidate.ratio();
-                coded.iter().filter(|(steps, _)| steps.contains(&step)).map(|(_, n)| n).sum()
+                coded().filter(|(steps, _)| steps.contains(&step)).map(|(_, n)| n).sum()
             }
         };
         // The squared error is a parabola in the step: less error means nearer to its vertex.
@@ -98,8 +99,9 @@ fn best_outside(grid: &Grid, values: &[u16; GROUP], numbers: &Numbers) -> Number
 
 /// The ends of some step intervals as integers in one unit, to be compared with many candidates.
 struct WholeEnds {
-    /// Smallest and largest integer inside, and how many values the interval stands for.
-    ends: Vec<(i64, i64, u32)>,
+    /// By size of code: smallest and largest integer inside, and how many values the interval stands
+    /// for; where the size does not occur, an interval that holds nothing.
+    ends: [(i64, i64, u32); 9],
     /// The unit is an 840th of `2^exponent`.
     exponent: i32,
 }
@@ -110,8 +112,9 @@ const COMMON: i64 = 840;
 impl WholeEnds {
     /// In a unit of which `smallest`, the first candidate, and all ends are multiples; `None` where
     /// the numbers would grow too long.
-    fn of(coded: &[(Interval, u32)], smallest: Number) -> Option<WholeEnds> {
-        let exponents = coded.iter().flat_map(|(s, _)| [s.low.exponent, s.high.exponent]);
+    fn of(of_size: &[Option<(Interval, u32)>; 9], smallest: Number) -> Option<WholeEnds> {
+        let exponents =
+            of_size.iter().flatten().flat_map(|(s, _)| [s.low.exponent, s.high.exponent]);
         let exponent = exponents.min()?.min(smallest.exponent);
         // A dtype too coarse for these ends has its candidates far above them.
         if smallest.exponent - exponent > 20 {
@@ -123,12 +126,14 @@ impl WholeEnds {
             let fits = end.numerator < 1 << 11 && shift <= 30;
             fits.then(|| (end.numerator as i64 * (COMMON / end.denominator as i64)) << shift)
         };
-        let ends = coded.iter().map(|(steps, count)| {
+        let mut ends = [(1, 0, 0); 9];
+        for (ends, size) in ends.iter_mut().zip(of_size) {
+            let Some((steps, count)) = size else { continue };
             let low = whole(&steps.low)? + i64::from(!steps.low_closed);
             let high = whole(&steps.high)? - i64::from(!steps.high_closed);
-            Some((low, high, *count))
-        });
-        Some(WholeEnds { ends: ends.collect::<Option<_>>()?, exponent })
+            *ends = (low, high, *count);
+        }
+        Some(WholeEnds { ends, exponent })
     }
 
     /// How many values a step gives.

@@ -14,6 +14,7 @@ mod scheme;
 use serde_json::{Map, Value};
 use w4pack_format::config::{CONFIG_FILE, Family};
 use w4pack_format::json;
+use w4pack_format::laid_out::LAID_OUT_FILE;
 use w4pack_format::names::NameLayout;
 use w4pack_format::source::Source;
 
@@ -55,7 +56,7 @@ fn read(source: &dyn Source) -> Result<Map<String, Value>, Fault> {
 
 /// Whether a result carries what only w4pack writes.
 pub fn is_ours(result: &dyn Source) -> bool {
-    result.files().iter().any(|file| file.path.starts_with("w4pack/"))
+    result.files().iter().any(|file| file.path.starts_with("w4pack/") && file.path != LAID_OUT_FILE)
 }
 
 /// Compares the result's configuration with the source's under what its tensors show.

@@ -64,3 +64,10 @@ pub(super) fn for_llama_cpp(label: &str, findings: &[Finding]) -> Option<Advice>
     };
     Some(Advice { layout: "gguf", text })
 }
+
+/// For loaders of safetensors that are given a GGUF file.
+pub(super) fn for_gguf_file(label: &str, loader: Loader) -> Advice {
+    let layout = if loader == Loader::Vllm { "emb4-untied" } else { "emb4" };
+    let text = format!("`w4pack convert {label} --layout {layout}` lays the same codes out for it");
+    Advice { layout, text }
+}

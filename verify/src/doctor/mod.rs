@@ -135,6 +135,12 @@ pub fn diagnose(checkpoint: Arc<dyn Source>, loader: Loader) -> Result<Diagnosis
             let advice = advice::for_llama_cpp(&label, &findings);
             (findings, advice)
         }
+        Loader::Transformers | Loader::Vllm if is_gguf(&*checkpoint) => {
+            let detail = "it reads the safetensors of a checkpoint, and would at best unpack a GGUF \
+                          file to dense weights";
+            let finding = about(GGUF_FILE, Effect::Refuses, vec![label.clone()], detail);
+            (Vec::from_iter(finding), Some(advice::for_gguf_file(&label, loader)))
+        }
         Loader::Transformers | Loader::Vllm => {
             let scene = Scene::open(checkpoint)?;
             let findings = match loader {
@@ -149,6 +155,17 @@ pub fn diagnose(checkpoint: Arc<dyn Source>, loader: Loader) -> Result<Diagnosis
     let loads = findings.iter().all(|finding| finding.effect == Effect::Note);
     let versions = loader.versions();
     Ok(Diagnosis { checkpoint: label, loader, versions, loads, findings, advice })
+}
+
+/// The rule of loaders that read safetensors, broken by a GGUF file.
+const GGUF_FILE: &str = "gguf-file";
+
+/// Whether a source has GGUF files and no safetensors.
+fn is_gguf(source: &dyn Source) -> bool {
+    let has = |ending: &str| {
+        source.files().iter().any(|file| file.path.ends_with(ending) && !file.path.contains('/'))
+    };
+    has(".gguf") && !has(".safetensors")
 }
 
 /// Names that a finding lists; a broken checkpoint can break a rule in hundreds of tensors.

@@ -9,10 +9,11 @@ use w4pack_format::scale::ScaleDtype;
 use super::matching::{Matching, Official};
 use super::scene::{Module, ModuleKind, Scene, architecture};
 use super::scheme::{Scheme, group_is_preset};
-use super::{Effect, Finding, about};
+use super::{Effect, Finding, GGUF_FILE, about};
 
 /// The rules, in the order in which they are looked at.
 pub(super) const RULES: &[&str] = &[
+    GGUF_FILE,
     "class-and-names",
     "no-quantization-config",
     "quantization-status",

@@ -5,10 +5,11 @@ use w4pack_format::scale::ScaleDtype;
 use super::matching::{Matching, Vllm};
 use super::scene::{Module, ModuleKind, Scene};
 use super::scheme::Scheme;
-use super::{Effect, Finding, about};
+use super::{Effect, Finding, GGUF_FILE, about};
 
 /// The rules, in the order in which they are looked at.
 pub(super) const RULES: &[&str] = &[
+    GGUF_FILE,
     "no-quantization-config",
     "other-format",
     "other-weights",

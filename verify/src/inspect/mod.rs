@@ -15,6 +15,7 @@ use w4pack_format::Result;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
 use w4pack_format::dtype::Dtype;
+use w4pack_format::gguf::{Gguf, view};
 use w4pack_format::names::is_tower;
 use w4pack_format::source::Source;
 
@@ -58,8 +59,19 @@ pub struct Kind {
     pub bytes: u64,
 }
 
-/// Looks through a checkpoint in safetensors. Errors: it cannot be read.
+/// Looks through a checkpoint in safetensors, or through a GGUF file: its Q4_0 blocks as packed
+/// matrices. Errors: it cannot be read.
 pub fn inspect(source: &Arc<dyn Source>, progress: &dyn Progress) -> Result<XRay> {
+    if let Some(path) = view::model_file(&**source)?.map(str::to_string) {
+        let seen: Arc<dyn Source> = Arc::new(view::GgufSource::open(source.clone(), &path)?);
+        let xray = look_through(&seen, progress)?;
+        let bytes = source.size(&path).unwrap_or_default();
+        return Ok(XRay { bytes, kinds: gguf_kinds(&**source, &path, bytes)?, ..xray });
+    }
+    look_through(source, progress)
+}
+
+fn look_through(source: &Arc<dyn Source>, progress: &dyn Progress) -> Result<XRay> {
     let checkpoint = Checkpoint::open(source.clone())?;
     let mut xray = XRay {
         label: source.label().into(),
@@ -67,15 +79,12 @@ pub fn inspect(source: &Arc<dyn Source>, progress: &dyn Progress) -> Result<XRay
         tie_word_embeddings: Config::load(&**source).ok().map(|config| config.tie_word_embeddings),
         ..XRay::default()
     };
-    let mut kinds: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
+    let mut kinds = Kinds::default();
     let names: Vec<&str> = checkpoint.names().collect();
     progress.begin("inspecting", names.len() as u64);
     for name in names {
         let Some(found) = checkpoint.tensor(name) else { continue };
-        let key = (kind_of(name), found.info.dtype.name().to_string());
-        let entry = kinds.entry(key).or_default();
-        entry.0 += 1;
-        entry.1 += found.info.bytes();
+        kinds.add(kind_of(name), found.info.dtype.name(), found.info.bytes());
         if let Some(module) = name.strip_suffix(".weight_packed") {
             xray.packed.take_packed(&checkpoint, module)?;
         } else if found.info.dtype == Dtype::BF16 && found.info.shape.len() == 2 && !is_tower(name)
@@ -84,14 +93,39 @@ pub fn inspect(source: &Arc<dyn Source>, progress: &dyn Progress) -> Result<XRay
         }
         progress.advance(1);
     }
-    xray.kinds = kinds
-        .into_iter()
-        .map(|((kind, dtype), (tensors, bytes))| Kind { kind, dtype, tensors, bytes })
-        .collect();
+    xray.kinds = kinds.into_list();
     xray.grid = xray.dense.grid();
     xray.packed_rule = xray.packed.packed_rule();
     xray.head_is_table = head_is_table(&checkpoint)?;
     Ok(xray)
+}
+
+/// The tensors of a GGUF file under its own names and types.
+fn gguf_kinds(source: &dyn Source, path: &str, bytes: u64) -> Result<Vec<Kind>> {
+    let gguf =
+        Gguf::parse(path, bytes, &mut |offset, buffer| source.read_at(path, offset, buffer))?;
+    let mut kinds = Kinds::default();
+    for tensor in &gguf.tensors {
+        kinds.add(kind_of(&tensor.name), tensor.tensor_type.name(), tensor.bytes);
+    }
+    Ok(kinds.into_list())
+}
+
+/// Tensors and bytes by kind and element type.
+#[derive(Default)]
+struct Kinds(BTreeMap<(String, String), (u64, u64)>);
+
+impl Kinds {
+    fn add(&mut self, kind: String, dtype: &str, bytes: u64) {
+        let (tensors, sum) = self.0.entry((kind, dtype.to_string())).or_default();
+        *tensors += 1;
+        *sum += bytes;
+    }
+
+    fn into_list(self) -> Vec<Kind> {
+        let kind = |((kind, dtype), (tensors, bytes))| Kind { kind, dtype, tensors, bytes };
+        self.0.into_iter().map(kind).collect()
+    }
 }
 
 /// `q_proj`, `norm`, `embed_tokens`, `vision_tower` …

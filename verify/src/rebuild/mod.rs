@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::CONFIG_FILE;
+use w4pack_format::dtype::Dtype;
 use w4pack_format::header::{Header, TensorInfo};
 use w4pack_format::manifest::{MANIFEST_FILE, Manifest};
-use w4pack_format::names::{NameLayout, is_tower};
+use w4pack_format::names::NameLayout;
 use w4pack_format::source::{Source, SourceFile};
 use w4pack_format::{FormatError, Result};
 
@@ -50,6 +51,8 @@ enum Origin {
     Packed(Box<Mutex<PackedValues>>),
     /// From a tensor of the pack.
     Copied(String),
+    /// From matrices of single experts, one after the other, of so many bytes each.
+    Stack(u64, Vec<Origin>),
     /// From the towers' folder.
     Towers,
 }
@@ -145,7 +148,7 @@ impl RebuiltSource {
                 origin(info, &pack, towers.as_ref()).ok_or_else(|| FormatError::Tensor {
                     file: record.path.clone(),
                     tensor: info.name.clone(),
-                    problem: missing_words(&info.name, towers.is_some()),
+                    problem: missing_words(towers.is_some()).into(),
                 })
             });
             let origins = origins.collect::<Result<Vec<_>>>()?;
@@ -171,7 +174,7 @@ impl RebuiltSource {
             return Err(FormatError::Field {
                 file: CONFIG_FILE.into(),
                 field: "(file)".into(),
-                problem: "the source's is nowhere: --towers-from names a folder that has it".into(),
+                problem: "the source's is nowhere".into(),
             });
         }
         let sizes = weights.iter().map(|(path, file)| (path.clone(), file.header.file_bytes()));
@@ -197,10 +200,13 @@ fn is_weights(path: &str) -> bool {
     path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json")
 }
 
-fn missing_words(name: &str, has_towers: bool) -> String {
-    let place = if has_towers { "neither the pack nor --towers-from" } else { "the pack does not" };
-    let hint = if is_tower(name) && !has_towers { "; --towers-from names who has it" } else { "" };
-    format!("{place} hold what the source has here{hint}")
+fn missing_words(has_towers: bool) -> &'static str {
+    match has_towers {
+        true => {
+            "neither the pack nor the checkpoint of --towers-from holds what the source has here"
+        }
+        false => "the pack does not hold what the source has here",
+    }
 }
 
 /// A header as the manifest has it, of a file of so many bytes.
@@ -224,19 +230,44 @@ fn origin(info: &TensorInfo, pack: &Checkpoint, towers: Option<&Checkpoint>) -> 
     let text_name = names.iter().find_map(|prefix| info.name.strip_prefix(prefix));
     let in_pack = names.iter().filter_map(|prefix| Some(format!("{prefix}{}", text_name?)));
     for name in std::iter::once(info.name.clone()).chain(in_pack) {
-        let module = name.strip_suffix(".weight").unwrap_or(&name);
-        if pack.tensor(&format!("{module}.weight_packed")).is_some() {
-            return Some(Origin::Packed(Box::new(Mutex::new(PackedValues::of(module.into())))));
-        }
-        let same = |found: w4pack_format::checkpoint::Located<'_>| {
-            (found.info.dtype, &found.info.shape) == (info.dtype, &info.shape)
-        };
-        if pack.tensor(&name).is_some_and(same) {
-            return Some(Origin::Copied(name));
+        let found = in_pack_as(&name, info.dtype, &info.shape, pack);
+        if let Some(found) = found.or_else(|| stack(&name, info, pack)) {
+            return Some(found);
         }
     }
     let there = towers?.tensor(&info.name)?;
     (there.info.bytes() == info.bytes()).then_some(Origin::Towers)
+}
+
+/// A tensor of the pack under this name: packed, or of this type and shape.
+fn in_pack_as(name: &str, dtype: Dtype, shape: &[usize], pack: &Checkpoint) -> Option<Origin> {
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    if pack.tensor(&format!("{module}.weight_packed")).is_some() {
+        return Some(Origin::Packed(Box::new(Mutex::new(PackedValues::of(module.into())))));
+    }
+    let found = pack.tensor(name)?;
+    let same = (found.info.dtype, &*found.info.shape) == (dtype, shape);
+    same.then(|| Origin::Copied(name.into()))
+}
+
+/// A stack of experts whose matrices the pack holds one by one: `gate_up_proj` is gate and up of the
+/// first expert, then of the second; `down_proj` one matrix an expert.
+fn stack(name: &str, info: &TensorInfo, pack: &Checkpoint) -> Option<Origin> {
+    let &[experts, rows, columns] = &info.shape[..] else { return None };
+    let (folder, last) = name.rsplit_once('.')?;
+    let parts: &[&str] = match last {
+        "gate_up_proj" => &["gate_proj", "up_proj"],
+        "down_proj" => &["down_proj"],
+        _ => return None,
+    };
+    let shape = [rows / parts.len(), columns];
+    let matrices = (0..experts).flat_map(|expert| parts.iter().map(move |part| (expert, part)));
+    let origins = matrices.map(|(expert, part)| {
+        in_pack_as(&format!("{folder}.{expert}.{part}.weight"), info.dtype, &shape, pack)
+    });
+    let origins = origins.collect::<Option<Vec<_>>>()?;
+    let each = info.bytes() / (origins.len() as u64).max(1);
+    Some(Origin::Stack(each, origins))
 }
 
 /// A small file of the source from either place, if its hash is the listed one. Of a configuration
@@ -348,20 +379,40 @@ impl RebuiltSource {
             }
             let piece = &mut buffer[(from - offset) as usize..(to - offset) as usize];
             let inside = from - begin;
-            match origin {
-                Origin::Packed(values) => {
-                    let mut values = values.lock().unwrap_or_else(PoisonError::into_inner);
-                    values.read(&self.pack, inside, piece)?;
-                }
-                Origin::Copied(name) => self.pack.read_range(name, inside, piece)?,
-                Origin::Towers => {
-                    let Some(towers) = &self.towers else {
-                        return Err(self.pack.missing(&info.name));
-                    };
-                    towers.read_range(&info.name, inside, piece)?;
-                }
-            }
+            self.read_origin(origin, info, inside, piece)?;
         }
         Ok(())
+    }
+
+    /// Reads bytes of a tensor from its byte `inside` on.
+    fn read_origin(
+        &self,
+        origin: &Origin,
+        info: &TensorInfo,
+        inside: u64,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        match origin {
+            Origin::Packed(values) => {
+                let mut values = values.lock().unwrap_or_else(PoisonError::into_inner);
+                values.read(&self.pack, inside, buffer)
+            }
+            Origin::Copied(name) => self.pack.read_range(name, inside, buffer),
+            Origin::Stack(each, origins) => {
+                let (mut at, mut rest) = (inside, buffer);
+                while !rest.is_empty() {
+                    let (number, begin) = ((at / each) as usize, at % each);
+                    let length = rest.len().min((each - begin) as usize);
+                    let (piece, later) = rest.split_at_mut(length);
+                    self.read_origin(&origins[number], info, begin, piece)?;
+                    (at, rest) = (at + length as u64, later);
+                }
+                Ok(())
+            }
+            Origin::Towers => match &self.towers {
+                Some(towers) => towers.read_range(&info.name, inside, buffer),
+                None => Err(self.pack.missing(&info.name)),
+            },
+        }
     }
 }

@@ -80,6 +80,14 @@ pub enum FaultClass {
     SourceChanged,
 }
 
+impl FaultClass {
+    /// As reports spell it.
+    pub fn name(self) -> String {
+        let spelled = serde_json::to_value(self).ok();
+        spelled.as_ref().and_then(|class| class.as_str()).unwrap_or_default().to_string()
+    }
+}
+
 /// The class that an unreadable file's error belongs to.
 pub fn class_of(error: &FormatError) -> FaultClass {
     match error {

@@ -103,3 +103,27 @@ pub fn of_file(class: FaultClass, file: &str) -> Option<Expected> {
 pub fn of_tensor(class: FaultClass, file: &str, tensor: &str) -> Option<Expected> {
     Some(Expected { tensor: Some(tensor.into()), ..of_file(class, file)? })
 }
+
+/// Exchanges what two tensors hold; they differ in file and place at most.
+pub fn exchange(pack: &mut Pack, one: &str, other: &str) -> Option<()> {
+    let (first, second) = (pack.tensor(one)?.to_vec(), pack.tensor(other)?.to_vec());
+    if first.len() != second.len() {
+        // Scales of two dtypes: the codes alone are exchanged.
+        return Some(());
+    }
+    pack.tensor_mut(one)?.copy_from_slice(&second);
+    pack.tensor_mut(other)?.copy_from_slice(&first);
+    Some(())
+}
+
+/// Tensors that are kept as they are, with names ending so.
+pub fn kept(pack: &Pack, ending: &str) -> Vec<String> {
+    let names = pack.tensors().map(|(_, info)| info.name.clone());
+    names.filter(|name| name.ends_with(ending)).collect()
+}
+
+/// Any of the weight files.
+pub fn any_shard(pack: &Pack, random: &mut Random) -> Option<String> {
+    let shards: Vec<String> = pack.tensors().map(|(path, _)| path.clone()).collect();
+    random.one_of(&shards)
+}

@@ -11,6 +11,7 @@ mod random;
 mod table;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -60,6 +61,23 @@ impl Expected {
             && self.tensor == fault.tensor
             && (self.row.is_none() || self.row == fault.row)
             && (self.group.is_none() || self.group == fault.group)
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let class = self.class.map(FaultClass::name).unwrap_or_default();
+        write!(out, "of class {class} in {}", self.file)?;
+        if let Some(tensor) = &self.tensor {
+            write!(out, ", {tensor}")?;
+        }
+        if let Some(row) = self.row {
+            write!(out, ", row {row}")?;
+        }
+        if let Some(group) = self.group {
+            write!(out, ", group {group}")?;
+        }
+        Ok(())
     }
 }
 
@@ -192,7 +210,7 @@ impl Trial<'_> {
             Outcome::Elsewhere
         };
         let wrong = outcome != Outcome::Right;
-        found(outcome, wrong.then(|| (number, format!("expected {expected:?}; {report}"))))
+        found(outcome, wrong.then(|| (number, format!("expected a fault {expected}; {report}"))))
     }
 
     /// The checkpoint as it is, without its manifest, with one computed again, and, here and there,

@@ -51,7 +51,7 @@ pub struct Row {
 impl Row {
     pub(super) fn of(damage: Option<&Damage>) -> Row {
         let (damage, class) = match damage {
-            Some(damage) => (damage.name.to_string(), damage.class_name()),
+            Some(damage) => (damage.name.to_string(), damage.class.name()),
             None => ("none: the checkpoint as it is".into(), "proved".into()),
         };
         let (trials, right, missed, elsewhere, no_place) = (0, 0, 0, 0, 0);

@@ -107,9 +107,20 @@ fn assert_rules(loader: Loader, cases: &[Case<'_>]) {
         }
         assert!(after.to_string().contains(rule));
     }
-    let tried: BTreeSet<&str> = cases.iter().map(|case| case.0).collect();
+    let mut tried: BTreeSet<&str> = cases.iter().map(|case| case.0).collect();
+    tried.insert(of_gguf_file(loader));
     let rules: BTreeSet<&str> = loader.rules().iter().copied().collect();
     assert_eq!(tried, rules);
+}
+
+/// The rule that a GGUF file breaks with a loader of safetensors.
+fn of_gguf_file(loader: Loader) -> &'static str {
+    let diagnosis = Blocks::sound().ask_for(loader);
+    assert!(!diagnosis.loads, "{diagnosis}");
+    let advised = diagnosis.advice.as_ref().map(|advice| advice.layout);
+    assert_eq!(advised, Some(if loader == Loader::Vllm { "emb4-untied" } else { "emb4" }));
+    let [finding] = &diagnosis.findings[..] else { panic!("{diagnosis}") };
+    finding.rule
 }
 
 #[test]
@@ -426,6 +437,10 @@ impl Blocks {
     }
 
     fn ask(&self) -> Diagnosis {
+        self.ask_for(Loader::LlamaCpp)
+    }
+
+    fn ask_for(&self, loader: Loader) -> Diagnosis {
         let gguf = Gguf::lay_out(self.metadata.clone(), &self.tensors).unwrap();
         let mut bytes = gguf.prefix();
         bytes.resize(gguf.file_bytes() as usize, 0);
@@ -437,7 +452,7 @@ impl Blocks {
         }
         let name = |number: usize| (format!("model-{number}.gguf"), bytes.clone());
         let files: Files = (0..=self.more).map(name).collect();
-        diagnose(MemorySource::shared(files), Loader::LlamaCpp).unwrap()
+        diagnose(MemorySource::shared(files), loader).unwrap()
     }
 
     fn set(&mut self, key: &str, value: Value) {

@@ -132,6 +132,34 @@ fn the_plot_shows_both_and_escapes_names() {
     assert!(svg.matches("<rect").count() > 9 && !svg.contains("NaN"));
 }
 
+/// The PNG shows the same bars: read back by its own library, dark where the SVG has a bar.
+#[test]
+fn the_png_is_the_same_picture() {
+    let found = xray(&synthetic::source(73));
+    let file = plot::png(&found).unwrap();
+    let mut reader = png::Decoder::new(std::io::Cursor::new(&file)).read_info().unwrap();
+    let mut shades = vec![0; reader.output_buffer_size().unwrap()];
+    let frame = reader.next_frame(&mut shades).unwrap();
+    let svg = plot::svg(&found);
+    assert!(svg.contains(&format!("width=\"{}\" height=\"{}\"", frame.width, frame.height)));
+    let number = |line: &str, key: &str| -> usize {
+        let (_, rest) = line.split_once(&format!(" {key}=\"")).unwrap();
+        rest.split_once('"').unwrap().0.parse().unwrap()
+    };
+    let mut bars = 0;
+    for line in svg.lines().filter(|line| line.starts_with("<rect x=")) {
+        let [x, y, width, height] = ["x", "y", "width", "height"].map(|key| number(line, key));
+        if width > 2 && height > 2 {
+            let shade = shades[(y + height / 2) * frame.width as usize + x + width / 2];
+            assert_eq!(shade, 0x55, "{line}");
+            bars += 1;
+        }
+    }
+    assert!(bars > 4);
+    assert!(shades.contains(&0), "titles are drawn");
+    assert_eq!(plot::png(&found).unwrap(), file, "the same bytes each time");
+}
+
 #[test]
 fn the_reference_sets_are_what_their_readme_says() {
     for (set, grid) in [

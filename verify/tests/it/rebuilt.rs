@@ -154,7 +154,38 @@ fn a_statement_speaks_of_every_file() {
         let pack = pack.with_manifest(&source.source(), "f16");
         assert_eq!(checked(&pack).exit_code(), 1);
         let bad = verify(pack.source(), Some(synthetic::source(54).source()), &options, &());
-        assert_eq!(statement::write(&bad), None);
+        assert!(statement::write(&bad).unwrap_err().contains("disproved"));
+    }
+    assert!(statement::write(&report).unwrap_err().contains("--source"));
+
+    // The files are right, what is said of them is not.
+    let lies: [(&str, serde_json::Value, &str); 7] = [
+        ("/predicate/verdict", "self-consistent".into(), "predicate.verdict"),
+        ("/predicate/unaccounted", 1.into(), "predicate.unaccounted"),
+        ("/predicate/whole/elements", 32.into(), "predicate.whole.elements"),
+        ("/predicate/groups/all", 1.into(), "predicate.groups.all"),
+        ("/predicate/source/files", serde_json::json!([]), "names no file"),
+        ("/predicate/source/files/0/name", "other".into(), "has no `other`"),
+        ("/predicate/source/files/0/digest/sha256", "00".into(), "has SHA-256"),
+    ];
+    let pack = pack.with_manifest(&source.source(), "f16");
+    for (field, lie, words) in lies {
+        let mut said = said.clone();
+        *said.pointer_mut(field).unwrap() = lie;
+        // A manifest changes with the time: the statement speaks of the pack as it is now.
+        for subject in said["subject"].as_array_mut().unwrap() {
+            let name = subject["name"].as_str().unwrap();
+            let content = &pack.to_files()[name];
+            subject["digest"]["sha256"] = sha256(content).into();
+        }
+        for source in [None, Some(source.source())] {
+            let mut report = verify(pack.source(), source, &Options::default(), &());
+            let said = said.to_string();
+            statement::check(&mut report, &pack.source(), "it", said.as_bytes()).unwrap();
+            assert_eq!(report.exit_code(), 1, "{field}");
+            let found = report.faults.iter().any(|fault| fault.detail.contains(words));
+            assert!(found, "{field}: {report}");
+        }
     }
     for wrong in ["{}", "[]", r#"{"_type":"https://in-toto.io/Statement/v1"}"#, "no JSON"] {
         let mut report = verify(pack.source(), None, &Options::default(), &());

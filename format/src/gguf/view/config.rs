@@ -109,7 +109,7 @@ pub(super) fn config(metadata: &Metadata<'_>, rope_factors: &[f32]) -> Result<Va
         if name == "expert_count" && value.as_u64() != Some(0) {
             return Err(metadata.fail(key, "GGUF files of models with experts are not read"));
         } else if !READ.contains(&name) {
-            config[key.as_str()] = format!("{value:?}").into();
+            config[key.as_str()] = value.to_string().into();
         }
     }
     Ok(config)

@@ -22,21 +22,32 @@ use crate::{FormatError, Result};
 use tensors::Weights;
 
 /// The GGUF file of a source that holds one and no safetensors: then it is the model.
-pub fn model_file(source: &dyn Source) -> Option<&str> {
+///
+/// Errors: several of them. Each may be a model of its own, or a part of one.
+pub fn model_file(source: &dyn Source) -> Result<Option<&str>> {
     if source.size(SINGLE_FILE).is_some() || source.size(INDEX_FILE).is_some() {
-        return None;
+        return Ok(None);
     }
     let of_top_level = source.files().iter().map(|file| file.path.as_str());
-    let mut found = of_top_level.filter(|path| path.ends_with(".gguf") && !path.contains('/'));
-    match (found.next(), found.next()) {
-        (Some(path), None) => Some(path),
-        _ => None,
+    let found: Vec<&str> =
+        of_top_level.filter(|path| path.ends_with(".gguf") && !path.contains('/')).collect();
+    match found[..] {
+        [] => Ok(None),
+        [path] => Ok(Some(path)),
+        _ => Err(FormatError::NoCheckpoint {
+            place: source.label().into(),
+            problem: format!(
+                "it holds {} GGUF files, each a model of its own (`{}`): name one of them",
+                found.len(),
+                found.join("`, `")
+            ),
+        }),
     }
 }
 
 /// A source, or what it holds if that is a GGUF file.
 pub fn open(source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
-    match model_file(&*source).map(str::to_string) {
+    match model_file(&*source)?.map(str::to_string) {
         Some(path) => Ok(Arc::new(GgufSource::open(source, &path)?)),
         None => Ok(source),
     }

@@ -1,14 +1,18 @@
 //! A card: weights in one arena, a decode step as one captured graph, prompts in chunks.
 //!
-//! `plan.rs` decides what lies where, `upload.rs` brings it there, `passes.rs` is the forward pass,
+//! `plan` decides what lies where, `load.rs` and `upload.rs` bring it there, `passes` is the forward pass,
 //! `snapshot.rs` copies what slots hold.
 
+mod load;
+mod options;
 mod passes;
 mod plan;
 mod probe;
 mod snapshot;
 mod upload;
 
+pub use load::LoadReport;
+pub use options::{CudaOptions, RESERVE};
 pub use passes::Products;
 pub use plan::{KvType, Plan, Sizes, TablePlace, Wish};
 pub use probe::{plan_for_shape, read_bandwidth};
@@ -17,69 +21,15 @@ use super::{Device, Slot, SlotMemory, Wanted, Work};
 use crate::error::{Result, RuntimeError};
 use crate::model::MemoryPlan;
 use crate::weights::{LoadProgress, Survey, survey};
+use load::{Table, check_shape, fill};
 use passes::Passes;
 use plan::{Layout, lay_out};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use upload::Uploader;
+use std::time::Instant;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
 use w4pack_kernels::cuda::parameters::{Matrix, Step};
 use w4pack_kernels::cuda::{Arena, Card, CudaError, Gpu, Graph, Pinned};
-
-/// How a model is put on a card.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CudaOptions {
-    /// CUDA's number of the card.
-    pub ordinal: usize,
-    /// Bytes that may be allocated; `None`: what is free, but for a little.
-    pub memory: Option<usize>,
-    /// Positions of a sequence; `None`: as many as fit.
-    pub context: Option<usize>,
-    /// Sequences at once.
-    pub slots: usize,
-    /// Prompt tokens in one pass.
-    pub chunk: usize,
-    /// Where the per-layer table goes; `None`: on the card if there is room.
-    pub table: Option<TablePlace>,
-    /// How keys and values are stored.
-    pub kv: KvType,
-    /// How prompts are multiplied; `None`: the faster way, timed.
-    pub products: Option<Products>,
-    /// Let a kernel start while the one before it ends, where the card can; off to measure that.
-    pub overlap: bool,
-    /// Kernels by name, see [`w4pack_kernels::cuda::images`]; `None`: the card's.
-    pub kernels: Option<String>,
-}
-
-impl Default for CudaOptions {
-    fn default() -> Self {
-        Self {
-            ordinal: 0,
-            memory: None,
-            context: None,
-            slots: 1,
-            chunk: 256,
-            table: None,
-            kv: KvType::F16,
-            products: None,
-            overlap: true,
-            kernels: std::env::var("W4PACK_KERNELS").ok().filter(|value| !value.is_empty()),
-        }
-    }
-}
-
-/// Left to the driver when no limit is given: the graph, and what else runs on the card.
-pub const RESERVE: usize = 256 << 20;
-
-/// How long loading took and what it moved.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LoadReport {
-    /// Bytes of matrices.
-    pub bytes: u64,
-    /// From the first read until the last byte was on the card.
-    pub duration: Duration,
-}
 
 /// A model on a card.
 pub struct CudaDevice {
@@ -90,6 +40,8 @@ pub struct CudaDevice {
     plan: Plan,
     layout: Layout,
     products: Products,
+    /// Whether one token goes through the layers on tensor cores.
+    tensor_token: bool,
     table: Table,
     slots: Vec<Option<Cache>>,
     /// A slot's decode step, captured when it is first taken.
@@ -107,14 +59,6 @@ pub struct CudaDevice {
 struct Cache {
     length: usize,
     context: usize,
-}
-
-/// The per-layer table as its place has it.
-enum Table {
-    None,
-    OnCard(Matrix),
-    Host { matrix: Matrix, _memory: Pinned },
-    Disk { checkpoint: Arc<Checkpoint>, words: Pinned },
 }
 
 impl CudaDevice {
@@ -172,6 +116,7 @@ impl CudaDevice {
             plan,
             layout,
             products: Products::Ffma,
+            tensor_token: false,
             table,
             slots: vec![None; slots],
             graphs: (0..slots).map(|_| None).collect(),
@@ -183,6 +128,8 @@ impl CudaDevice {
             Some(products) => products,
             None => device.faster_products()?,
         };
+        device.tensor_token = device.products == Products::Mma
+            && passes::fits_tensor_cores(&device.config.text, &device.layout, device.gpu.card());
         Ok(device)
     }
 
@@ -219,6 +166,12 @@ impl CudaDevice {
     /// How prompts are multiplied.
     pub fn products(&self) -> Products {
         self.products
+    }
+
+    /// Whether a single token goes through the layers on tensor cores: where prompts do, and every
+    /// matrix has f16 steps and whole tiles.
+    pub fn takes_tokens_on_tensor_cores(&self) -> bool {
+        self.tensor_token
     }
 
     /// How loading went.
@@ -283,6 +236,7 @@ impl CudaDevice {
             layout: &self.layout,
             kv: self.options.kv,
             products: self.products,
+            tensor_token: self.tensor_token,
             table,
         }
     }
@@ -530,113 +484,6 @@ impl Drop for CudaDevice {
         // The arena and the graphs go after this; nothing may still run on them.
         let _ = self.gpu.bind();
         let _ = self.gpu.wait();
-    }
-}
-
-/// Brings every byte to its place; the per-layer table last.
-#[allow(clippy::too_many_arguments)]
-fn fill(
-    gpu: &Gpu,
-    checkpoint: &Arc<Checkpoint>,
-    layout: &Layout,
-    arena: &Arena,
-    plan: &Plan,
-    bytes: u64,
-    progress: &mut dyn FnMut(LoadProgress),
-    begin: Instant,
-) -> Result<(Table, LoadReport)> {
-    // SAFETY: the whole arena. NaN everywhere: what is read before it is written shows.
-    unsafe { gpu.fill(arena.address(), 0xff, arena.bytes())? };
-    for (address, vector) in &layout.vectors.contents {
-        // SAFETY: the layout gave the vector this address.
-        unsafe { gpu.upload(*address, bytemuck::cast_slice(vector))? };
-    }
-    // SAFETY: counters of the layout.
-    unsafe { gpu.fill(layout.work.finished, 0, 4 * layout.heads)? };
-    let total = match plan.table {
-        TablePlace::Disk => bytes - table_stored_bytes(layout),
-        _ => bytes,
-    };
-    let mut uploader = Uploader::new(gpu, checkpoint, total, progress)?;
-    let table_values = layout.weights.per_layer_inputs.as_ref().map(|inputs| &inputs.embed_tokens);
-    layout.weights.clone().try_map(&mut |placed: plan::Placed| {
-        // A matrix without an address is the table, and not on the card.
-        if placed.matrix.values != 0 { uploader.matrix(&placed) } else { Ok(()) }
-    })?;
-    let table = match (table_values, plan.table) {
-        (None, _) => Table::None,
-        (Some(placed), TablePlace::Gpu) => Table::OnCard(placed.matrix),
-        (Some(placed), TablePlace::Host) => {
-            let memory = uploader.pinned(&placed.stored)?;
-            let values = memory.device_address()?;
-            let [words, _] = plan::row_bytes(&placed.stored);
-            let steps = values + (words * placed.stored.rows) as u64;
-            let kind = plan::kind_of(placed.stored.storage) as i32;
-            let (rows, columns) = (placed.stored.rows as i32, placed.stored.columns as i32);
-            Table::Host {
-                matrix: Matrix { values, steps, rows, columns, kind, padding: 0 },
-                _memory: memory,
-            }
-        }
-        (Some(placed), TablePlace::Disk) => {
-            let row: usize = plan::row_bytes(&placed.stored).iter().sum();
-            let words = gpu.pinned(layout.work.chunk * row)?;
-            Table::Disk { checkpoint: checkpoint.clone(), words }
-        }
-    };
-    let bytes = uploader.seen.bytes;
-    gpu.wait()?;
-    Ok((table, LoadReport { bytes, duration: begin.elapsed() }))
-}
-
-fn table_stored_bytes(layout: &Layout) -> u64 {
-    let inputs = layout.weights.per_layer_inputs.as_ref();
-    inputs.map_or(0, |inputs| inputs.embed_tokens.stored.bytes())
-}
-
-/// What the kernels do not cover is refused in words.
-fn check_shape(
-    config: &Config,
-    weights: &crate::model::Weights<crate::weights::Stored>,
-    kv: KvType,
-) -> Result<()> {
-    let refuse = |problem: String| Err(RuntimeError::CudaShape { problem });
-    let text = &config.text;
-    for (number, layer) in text.layers.iter().enumerate() {
-        if ![32, 64, 256, 512].contains(&layer.head_dim) {
-            return refuse(format!(
-                "layer {number} has heads of {}, there are kernels for 32, 64, 256 and 512",
-                layer.head_dim
-            ));
-        }
-        if weights.layers[number].experts.is_some() {
-            return refuse(format!("layer {number} has experts, there are no kernels for them"));
-        }
-        let own = weights.layers[number].keys_and_values.as_ref();
-        if own.is_some_and(|own| own.v_proj.is_none()) {
-            return refuse(format!("layer {number} takes its values from its keys' projection"));
-        }
-        let largest = own.map_or(0.0, |own| own.k_norm.iter().fold(0.0f32, |m, w| m.max(w.abs())));
-        let bound = largest * (layer.head_dim as f32).sqrt();
-        if kv != KvType::Bf16 && bound >= 65504.0 {
-            return refuse(format!(
-                "keys of layer {number} may reach {bound}, beyond f16; give --kv bf16"
-            ));
-        }
-    }
-    let mut problem = None;
-    let _ = weights.clone().try_map(&mut |stored| {
-        if stored.columns % 32 != 0 {
-            problem = Some(format!(
-                "`{}` has {} columns, no multiple of 32",
-                stored.name, stored.columns
-            ));
-        }
-        Ok::<_, RuntimeError>(stored)
-    });
-    match problem {
-        Some(problem) => refuse(problem),
-        None => Ok(()),
     }
 }
 

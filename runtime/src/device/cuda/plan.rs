@@ -10,7 +10,9 @@ use crate::weights::{Storage, Stored};
 use w4pack_format::config::{LayerConfig, LayerKind, TextConfig};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_kernels::cuda::Address;
-use w4pack_kernels::cuda::parameters::{Kind, KvLayer, Matrix, Rows};
+use w4pack_kernels::cuda::parameters::{
+    Kind, KvLayer, MOST_PIECES, Matrix, Rows, SLIDING_PIECES, digit_bytes,
+};
 
 /// How keys and values are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -238,6 +240,10 @@ pub(super) struct Work {
     pub attention: Address,
     pub mlp: Address,
     pub gate: Address,
+    /// Digits of the three, where a producer makes them.
+    pub attention_digits: Address,
+    pub mlp_digits: Address,
+    pub gate_digits: Address,
     pub per_layer: Address,
     /// Pairs of f32.
     pub turns: Address,
@@ -343,7 +349,7 @@ pub(super) fn lay_out(
             }
         }
     }
-    let work = lay_out_work(text, weights, wish, chunk, table, vectors.pairs, &mut bump);
+    let work = lay_out_work(text, weights, wish, context, table, vectors.pairs, &mut bump);
     sizes.work = section(&bump);
     Layout { sizes, weights: placed, vectors, caches, work, heads: text.num_attention_heads }
 }
@@ -441,7 +447,7 @@ fn lay_out_work(
     text: &TextConfig,
     weights: &Weights<Stored>,
     wish: &Wish,
-    chunk: usize,
+    context: usize,
     table: TablePlace,
     pairs: usize,
     bump: &mut Bump,
@@ -460,8 +466,10 @@ fn lay_out_work(
     let owning = &text.layers[..text.owning_layers()];
     let owning_mlp = owning.iter().map(|layer| layer.intermediate_size).max().unwrap_or(mlp);
     // 64 positions at least in a piece; two blocks a multiprocessor fill the card.
-    let max_pieces = (2 * wish.multiprocessors).clamp(1, 512);
+    let max_pieces = (2 * wish.multiprocessors).min(context.div_ceil(64));
+    let max_pieces = max_pieces.clamp(SLIDING_PIECES, MOST_PIECES);
     let head_dim = widest(&|layer| layer.head_dim);
+    let chunk = wish.chunk.min(context);
 
     let mut work = Work { chunk, max_pieces, ..Work::default() };
     work.streams = [bump.floats(hidden), bump.floats(hidden)];
@@ -470,6 +478,11 @@ fn lay_out_work(
     work.attention = bump.floats(attention);
     work.mlp = bump.floats(mlp);
     work.gate = bump.floats(width);
+    // 16 bytes more: they are copied 16 at a time, and behind the kernel `digits` lies a scale.
+    let digits = |columns: usize| digit_bytes(columns) + 16;
+    work.attention_digits = bump.take(digits(attention));
+    work.mlp_digits = bump.take(digits(mlp));
+    work.gate_digits = bump.take(digits(width));
     work.per_layer = bump.floats(all_layers);
     work.turns = bump.floats(2 * pairs);
     work.logits = bump.floats(text.vocab_size);

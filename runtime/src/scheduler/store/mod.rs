@@ -48,6 +48,8 @@ pub(super) struct Store {
 struct Index {
     folder: PathBuf,
     limit: u64,
+    /// Records that could not be written.
+    failures: u64,
     /// By key.
     entries: BTreeMap<String, Entry>,
 }
@@ -73,7 +75,7 @@ impl Store {
         hasher.update(arithmetic.as_bytes());
         let identity = *hasher.finalize().as_bytes();
         let entries = look_through(folder).map_err(fail)?;
-        let mut index = Index { folder: folder.clone(), limit: *limit, entries };
+        let mut index = Index { folder: folder.clone(), limit: *limit, failures: 0, entries };
         index.keep_within(0);
         let index = Arc::new(Mutex::new(index));
         // One is written while one waits: more would hold more memory than slots do.
@@ -94,6 +96,11 @@ impl Store {
     /// Bytes of all prompts.
     pub fn bytes(&self) -> u64 {
         locked(&self.index).bytes()
+    }
+
+    /// Records that could not be written.
+    pub fn failures(&self) -> u64 {
+        locked(&self.index).failures
     }
 
     /// Whether these very tokens are kept.
@@ -268,6 +275,7 @@ fn write_all(records: &mpsc::Receiver<Box<Record>>, index: &Mutex<Index>) {
         let path = locked(index).path(&head.key());
         if let Err(error) = write(&folder, &path, &record) {
             // The answer is not touched by this; the next prompt may find room.
+            locked(index).failures += 1;
             eprintln!("could not keep a prompt in `{}`: {error}", folder.display());
             continue;
         }

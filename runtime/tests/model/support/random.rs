@@ -43,6 +43,11 @@ pub fn packed(seed: u64) -> Draft {
 
 /// The same of another configuration.
 pub fn packed_as(config: serde_json::Value, seed: u64) -> Draft {
+    packed_with(config, seed, &ScaleDtype::ALL)
+}
+
+/// The same with steps of these dtypes, in turn.
+pub fn packed_with(config: serde_json::Value, seed: u64, dtypes: &[ScaleDtype]) -> Draft {
     let mut draft = Draft { config, tensors: Vec::new() };
     draft.config["quantization_config"] = super::checkpoint::quantization();
     let bytes = serde_json::to_vec(&draft.config).expect("JSON prints");
@@ -66,7 +71,7 @@ pub fn packed_as(config: serde_json::Value, seed: u64) -> Draft {
             })
             .collect();
         let module = name.strip_suffix(".weight").expect("matrices have weights").to_string();
-        draft.add_packed(&module, &tensor.shape, &codes, &steps, ScaleDtype::ALL[number % 3]);
+        draft.add_packed(&module, &tensor.shape, &codes, &steps, dtypes[number % dtypes.len()]);
     }
     draft
 }

@@ -1,7 +1,11 @@
 //! A GGUF file against the bf16 source: which codes are the source's, by which rule the steps were
 //! chosen, and which tensors were quantized anew.
 //!
-//! Metadata and vocabulary are not compared: a GGUF file is never "proved", its codes can be.
+//! A GGUF file is never "proved": not every key of its metadata has a counterpart. Its codes can be,
+//! and what of architecture, vocabulary and template is not the source's is said: as a fault where
+//! w4pack wrote the file (a manifest lies beside it), else as a note.
+
+mod metadata;
 
 use std::sync::Arc;
 
@@ -14,6 +18,7 @@ use w4pack_format::gguf::block::{
 };
 use w4pack_format::gguf::{Gguf, GgufTensor, TensorType, names};
 use w4pack_format::group::GROUP;
+use w4pack_format::manifest::MANIFEST_FILE;
 use w4pack_format::names::{Role, TextTensor, text_tensors};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_format::source::Source;
@@ -31,11 +36,13 @@ const BLOCK: usize = 1 << 14;
 ///
 /// Errors: a side cannot be read.
 pub(crate) fn verify(
-    files: &dyn Source,
+    files: &Arc<dyn Source>,
     path: &str,
     source: &Arc<dyn Source>,
     progress: &dyn Progress,
 ) -> Result<Report> {
+    let files_at_hand = files;
+    let files = &**files;
     let bytes = files.size(path).unwrap_or(0);
     let gguf = Gguf::parse(path, bytes, &mut |offset, buffer| files.read_at(path, offset, buffer))?;
     let source = Checkpoint::open(source.clone())?;
@@ -72,7 +79,22 @@ pub(crate) fn verify(
         // llama.cpp's own constants stand beside the model's tensors.
         report.notes.push(format!("`{}` is no tensor of the source's text model", tensor.name));
     }
-    report.notes.push("metadata and vocabulary of a GGUF file are not compared".into());
+    let is_ours = files.size(MANIFEST_FILE).is_some();
+    let differences = metadata::differences(files_at_hand, path, &**source.source())?;
+    if differences.is_empty() {
+        let note = "architecture, vocabulary, merges and chat template are the source's";
+        report.notes.push(note.into());
+    }
+    for metadata::Difference { class, detail } in differences {
+        if is_ours {
+            report.faults.push(Fault::of_file(class, path, detail));
+        } else {
+            report.notes.push(format!("`{path}`: {detail}"));
+        }
+    }
+    if is_ours {
+        report.faults.extend(crate::manifest::check_files(files, &**source.source())?);
+    }
     report.step_rule = votes.name();
     let only_steps = report.faults.iter().all(|fault| fault.class == FaultClass::Scale);
     report.verdict = if only_steps && report.whole.elements > 0 {
@@ -122,7 +144,7 @@ impl Comparison<'_> {
             return Ok(());
         }
         let Some((differing, worst)) = self.values(name, found)? else {
-            let detail = format!("it is stored as {:?}, which is not compared", found.tensor_type);
+            let detail = format!("it is stored as {}, which is not compared", found.tensor_type);
             report.faults.push(Fault::of_tensor(FaultClass::Header, self.path, name, detail));
             return Ok(());
         };
@@ -131,7 +153,7 @@ impl Comparison<'_> {
                 if tensor.is_matrix() { FaultClass::OffGrid } else { FaultClass::TensorBytes };
             let elements: usize = tensor.shape.iter().product();
             let detail = format!(
-                "stored as {:?}, off the grid: {differing} of {elements} values differ, by at most {worst:e}",
+                "stored as {}, off the grid: {differing} of {elements} values differ, by at most {worst:e}",
                 found.tensor_type
             );
             report.faults.push(Fault::of_tensor(class, self.path, name, detail));

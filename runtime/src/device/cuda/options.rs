@@ -1,0 +1,49 @@
+//! What can be chosen about a model on a card.
+
+use super::passes::Products;
+use super::plan::{KvType, TablePlace};
+
+/// How a model is put on a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CudaOptions {
+    /// CUDA's number of the card.
+    pub ordinal: usize,
+    /// Bytes that may be allocated; `None`: what is free, but for a little.
+    pub memory: Option<usize>,
+    /// Positions of a sequence; `None`: as many as fit.
+    pub context: Option<usize>,
+    /// Sequences at once.
+    pub slots: usize,
+    /// Prompt tokens in one pass.
+    pub chunk: usize,
+    /// Where the per-layer table goes; `None`: on the card if there is room.
+    pub table: Option<TablePlace>,
+    /// How keys and values are stored.
+    pub kv: KvType,
+    /// How prompts are multiplied; `None`: the faster way, timed.
+    pub products: Option<Products>,
+    /// Let a kernel start while the one before it ends, where the card can; off to measure that.
+    pub overlap: bool,
+    /// Kernels by name, see [`w4pack_kernels::cuda::images`]; `None`: the card's.
+    pub kernels: Option<String>,
+}
+
+impl Default for CudaOptions {
+    fn default() -> Self {
+        Self {
+            ordinal: 0,
+            memory: None,
+            context: None,
+            slots: 1,
+            chunk: 256,
+            table: None,
+            kv: KvType::F16,
+            products: None,
+            overlap: true,
+            kernels: std::env::var("W4PACK_KERNELS").ok().filter(|value| !value.is_empty()),
+        }
+    }
+}
+
+/// Left to the driver when no limit is given: the graph, and what else runs on the card.
+pub const RESERVE: usize = 256 << 20;

@@ -1,0 +1,154 @@
+//! The forward pass on the card, stage by stage; the stages carry the names of `forward.rs`.
+//!
+//! Two ways through a layer. One token, [`Passes::token_layers`], takes matrix-vector products, on
+//! tensor cores (`tensor.rs`) or on ordinary ones (`token.rs`): every decode step (captured once as a
+//! graph), and the last token of a prompt behind the layers that own keys and values. A chunk of a
+//! prompt, [`Passes::chunk_layers`], takes matrix products (`chunk.rs`).
+
+mod chunk;
+mod tensor;
+mod token;
+
+pub(super) use tensor::fits as fits_tensor_cores;
+
+use super::plan::{KvType, Layout, Placed, Work};
+use crate::error::Result;
+use crate::model::LayerWeights;
+use std::ffi::c_void;
+use w4pack_format::config::{LayerConfig, TextConfig};
+use w4pack_kernels::cuda::parameters::{Epilogue, Input, KvLayer, Matrix};
+use w4pack_kernels::cuda::{Address, CudaError, Gpu};
+
+/// How prompts are multiplied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Products {
+    /// On tensor cores.
+    Mma,
+    /// On ordinary cores.
+    Ffma,
+}
+
+/// What launches need: the card, the model's shape and every address.
+pub(super) struct Passes<'a> {
+    pub gpu: &'a Gpu,
+    pub text: &'a TextConfig,
+    pub layout: &'a Layout,
+    pub kv: KvType,
+    pub products: Products,
+    /// Whether one token goes through the layers on tensor cores, see `tensor.rs`.
+    pub tensor_token: bool,
+    /// The per-layer table as the kernel sees it, and whether its rows are the tokens'.
+    pub table: Option<(Matrix, bool)>,
+}
+
+/// Pointers to local variables: names only, so that nothing temporary is pointed to.
+macro_rules! arguments {
+    ($($value:ident),* $(,)?) => { [$(std::ptr::from_ref(&$value).cast::<std::ffi::c_void>()),*] };
+}
+use arguments;
+
+impl Passes<'_> {
+    pub(super) fn launch(
+        &self,
+        kernel: &str,
+        grid: [usize; 2],
+        threads: u32,
+        shared: usize,
+        arguments: &[*const c_void],
+    ) -> Result<(), CudaError> {
+        let grid = grid.map(|size| size as u32);
+        // SAFETY: parameter types are those of `parameters`, addresses come from the layout, whose
+        // blocks have the sizes that the kernels' shapes ask for.
+        unsafe { self.gpu.launch(kernel, grid, threads, shared as u32, arguments) }
+    }
+
+    pub(super) fn work(&self) -> &Work {
+        &self.layout.work
+    }
+
+    pub(super) fn epsilon(&self) -> f32 {
+        self.text.rms_norm_eps as f32
+    }
+
+    pub(super) fn cap(&self) -> f32 {
+        self.text.final_logit_softcapping.map_or(0.0, |cap| cap as f32)
+    }
+
+    /// A whole decode step: the token in `Step` to logits and the best id.
+    pub fn step(&self, caches: &[Option<KvLayer>]) -> Result<()> {
+        let work = self.work();
+        let [x, _] = work.streams;
+        self.embed(0, 1, 0, x, work.turns)?;
+        self.per_layer_inputs_of_token(x)?;
+        let (per_layer, turns) = (work.per_layer, work.turns);
+        let layers = 0..self.text.layers.len();
+        self.token_layers(caches, layers, x, per_layer, turns)
+    }
+
+    /// Embeddings and rotations of a chunk (`ids` an address), or of the token in `Step` (0).
+    fn embed(
+        &self,
+        ids: Address,
+        tokens: usize,
+        first: usize,
+        x: Address,
+        turns: Address,
+    ) -> Result<()> {
+        let table = self.layout.weights.embed_tokens.matrix;
+        let factor = (self.text.hidden_size as f64).sqrt() as f32;
+        let Work { step, id, .. } = *self.work();
+        let (frequencies, pairs) = (self.layout.vectors.frequencies, self.layout.vectors.pairs);
+        let (first, pairs) = (first as i32, pairs as i32);
+        let arguments =
+            arguments![table, ids, first, step, id, factor, x, frequencies, pairs, turns];
+        Ok(self.launch("embed", [tokens, 1], 256, 0, &arguments)?)
+    }
+
+    fn per_layer_inputs_of_token(&self, x: Address) -> Result<()> {
+        let Some(inputs) = &self.layout.weights.per_layer_inputs else { return Ok(()) };
+        let projection = inputs.model_projection.matrix;
+        self.gemv(&[projection], Input::plain(x), self.work().per_layer, Epilogue::Store)?;
+        self.per_layer_inputs(self.work().id, 1, self.work().per_layer)
+    }
+
+    fn per_layer_inputs(&self, ids: Address, tokens: usize, inputs: Address) -> Result<()> {
+        let Some((table, rows_are_tokens)) = self.table else { return Ok(()) };
+        let width = self.text.hidden_size_per_layer_input;
+        let projection_factor = (self.text.hidden_size as f64).powf(-0.5) as f32;
+        let table_factor = (width as f64).sqrt() as f32;
+        let (norm, epsilon) = (self.layout.vectors.projection_norm, self.epsilon());
+        let (rows_are_tokens, columns) = (i32::from(rows_are_tokens), width as i32);
+        let arguments = arguments![
+            table,
+            ids,
+            rows_are_tokens,
+            projection_factor,
+            norm,
+            epsilon,
+            table_factor,
+            columns,
+            inputs,
+        ];
+        let grid = [self.text.layers.len(), tokens];
+        Ok(self.launch("per_layer_inputs", grid, 256, 0, &arguments)?)
+    }
+}
+
+pub(super) fn config_width(text: &TextConfig) -> usize {
+    text.hidden_size_per_layer_input
+}
+
+/// q, and k and v where the layer owns them.
+pub(super) fn qkv(weights: &LayerWeights<Placed>) -> Vec<Matrix> {
+    let mut parts = vec![weights.q_proj.matrix];
+    if let Some(own) = &weights.keys_and_values {
+        // Where the values are the keys' projection, loading has refused.
+        parts.push(own.k_proj.matrix);
+        parts.extend(own.v_proj.as_ref().map(|v_proj| v_proj.matrix));
+    }
+    parts
+}
+
+pub(super) fn cache_of(caches: &[Option<KvLayer>], number: usize, config: &LayerConfig) -> KvLayer {
+    caches[config.kv_source.unwrap_or(number)].expect("a layer's source owns keys and values")
+}

@@ -1,0 +1,260 @@
+//! One token through layers and head on tensor cores, where every matrix has a kernel for that.
+//!
+//! Six or seven kernels a layer: q, k and v; attention; its output projection; gate and up; down; gate
+//! and projection of the per-layer block. Behind a norm a kernel makes the digits of its input
+//! itself; all others get them from the kernel before. Each asks for the weights of a later one on
+//! the way, so that memory works while the chain waits for itself.
+
+use super::token::Stream;
+use super::{Passes, cache_of, config_width, qkv};
+use crate::device::cuda::plan::{KvType, Layout, Placed, qkv_width};
+use crate::error::Result;
+use crate::model::LayerWeights;
+use w4pack_format::config::{LayerConfig, TextConfig};
+use w4pack_kernels::cuda::parameters::{
+    ATTENTION_HEADS, ATTENTION_THREADS, GEMV_THREADS, Input, KvLayer, Matrix, PRODUCT_THREADS,
+    SLIDING_PIECES, STATIC_SHARED, Span, TokenAttention, TokenLaunch, TokenProduct, TokenResult,
+};
+use w4pack_kernels::cuda::{Address, Card, CudaError};
+
+/// Most that is asked for ahead of a kernel: a large part of a large card's second-level cache.
+const MOST_AHEAD: u64 = 24 << 20;
+
+/// Whether all products of a token have a kernel here that fits into the card's shared memory.
+pub(in crate::device::cuda) fn fits(text: &TextConfig, layout: &Layout, card: &Card) -> bool {
+    let takes = |result: TokenResult, parts: &[Matrix]| {
+        let shared =
+            || TokenProduct::new(result, parts, card.multiprocessors, card.shared_memory).1.shared;
+        result.takes(parts) && shared() + STATIC_SHARED <= card.shared_memory
+    };
+    let layer = |(layer, config): (&LayerWeights<Placed>, &LayerConfig)| {
+        takes(TokenResult::Normed, &qkv(layer))
+            && takes(TokenResult::Plain, &[layer.o_proj.matrix])
+            && takes(TokenResult::Geglu, &gate_and_up(layer))
+            && takes(TokenResult::Plain, &[layer.down_proj.matrix])
+            && layer.per_layer_block.as_ref().is_none_or(|block| {
+                takes(TokenResult::Gated, &[block.input_gate.matrix])
+                    && takes(TokenResult::Plain, &[block.projection.matrix])
+            })
+            && config.head_dim % 32 == 0
+    };
+    layout.weights.layers.iter().zip(&text.layers).all(layer)
+        && takes(TokenResult::Logits, &[layout.weights.head().matrix])
+}
+
+fn gate_and_up(layer: &LayerWeights<Placed>) -> [Matrix; 2] {
+    [layer.gate_proj.matrix, layer.up_proj.matrix]
+}
+
+/// Words and steps of matrices that were placed one after another.
+fn span(parts: &[Matrix]) -> Span {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Span::default() };
+    let elements = last.rows as u64 * last.columns as u64;
+    let end = last.steps + elements / 32 * 2;
+    let bytes = end.saturating_sub(first.values).min(MOST_AHEAD);
+    Span { address: first.values, bytes: bytes / 16 * 16 }
+}
+
+impl Passes<'_> {
+    /// Layers and head for one token, whose position is in `Step`.
+    pub(super) fn tensor_token_layers(
+        &self,
+        caches: &[Option<KvLayer>],
+        layers: std::ops::Range<usize>,
+        x: Address,
+        per_layer: Address,
+        turns: Address,
+    ) -> Result<()> {
+        let mut stream = Stream::new(x);
+        let end = layers.end;
+        for number in layers {
+            let next = match number + 1 < end {
+                true => qkv(&self.layout.weights.layers[number + 1]),
+                false => vec![self.layout.weights.head().matrix],
+            };
+            stream = self.tensor_token_layer(caches, number, stream, per_layer, turns, &next)?;
+        }
+        let work = self.work();
+        let head = self.layout.weights.head().matrix;
+        let (product, launch) = self.product(TokenResult::Logits, &[head], []);
+        let product = TokenProduct {
+            input: self.input(&stream, self.layout.vectors.norm, 0),
+            out: work.logits,
+            best: work.step + 8,
+            cap: self.cap(),
+            ..product
+        };
+        Ok(self.launch_product(TokenResult::Logits, &product, launch)?)
+    }
+
+    /// `next`: the matrices behind this layer.
+    fn tensor_token_layer(
+        &self,
+        caches: &[Option<KvLayer>],
+        number: usize,
+        stream: Stream,
+        per_layer: Address,
+        turns: Address,
+        next: &[Matrix],
+    ) -> Result<Stream> {
+        let (work, weights) = (self.work(), &self.layout.weights.layers[number]);
+        let vectors = self.layout.vectors.layers[number];
+        let [attention_out, mlp_out, block_out] = work.deltas;
+        let down = [weights.down_proj.matrix];
+        let block_parts: Vec<Matrix> = weights
+            .per_layer_block
+            .iter()
+            .flat_map(|block| [block.input_gate.matrix, block.projection.matrix])
+            .collect();
+
+        // A stream without a delta stays where it is.
+        let moved = if stream.delta == 0 { 0 } else { self.other(stream.at) };
+        let o_proj = [weights.o_proj.matrix];
+        let input = self.input(&stream, vectors.input_norm, moved);
+        // The MLP's first weights are the most: they need the time of two kernels, and many blocks to
+        // ask for them.
+        self.normed(&qkv(weights), input, work.qkv, &gate_and_up(weights))?;
+        let at = if moved == 0 { stream.at } else { moved };
+        self.tensor_attention(caches, number, turns, &o_proj)?;
+        self.plain(o_proj[0], work.attention_digits, attention_out, &down)?;
+
+        let stream = self.advance(at, attention_out, vectors.post_attention_norm);
+        let at = self.other(at);
+        let input = self.input(&stream, vectors.pre_mlp_norm, at);
+        let ahead = [&block_parts[..]];
+        let (product, launch) = self.product(TokenResult::Geglu, &gate_and_up(weights), ahead);
+        let product = TokenProduct { input, digits_out: work.mlp_digits, ..product };
+        self.launch_product(TokenResult::Geglu, &product, launch)?;
+        self.plain(down[0], work.mlp_digits, mlp_out, next)?;
+        let stream = self.advance(at, mlp_out, vectors.post_mlp_norm);
+
+        let Some(block) = &weights.per_layer_block else {
+            return Ok(Stream { scalar: weights.scalar, ..stream });
+        };
+        let at = self.other(at);
+        let width = config_width(self.text);
+        let gate = [block.input_gate.matrix];
+        let (product, launch) = self.product(TokenResult::Gated, &gate, []);
+        let product = TokenProduct {
+            input: self.input(&stream, 0, at),
+            digits_out: work.gate_digits,
+            gate_with: per_layer + (4 * number * width) as u64,
+            ..product
+        };
+        self.launch_product(TokenResult::Gated, &product, launch)?;
+        self.plain(block.projection.matrix, work.gate_digits, block_out, &[])?;
+        let stream = self.advance(at, block_out, vectors.post_block_norm);
+        Ok(Stream { scalar: weights.scalar, ..stream })
+    }
+
+    /// A product and what is to be asked for while it runs.
+    fn product<const N: usize>(
+        &self,
+        result: TokenResult,
+        parts: &[Matrix],
+        ahead: [&[Matrix]; N],
+    ) -> (TokenProduct, TokenLaunch) {
+        let card = self.gpu.card();
+        let (mut product, launch) =
+            TokenProduct::new(result, parts, card.multiprocessors, card.shared_memory);
+        for (span_of, parts) in product.ahead.iter_mut().zip(ahead) {
+            *span_of = span(parts);
+        }
+        (product, launch)
+    }
+
+    fn launch_product(
+        &self,
+        result: TokenResult,
+        product: &TokenProduct,
+        launch: TokenLaunch,
+    ) -> Result<(), CudaError> {
+        let arguments = [std::ptr::from_ref(product).cast()];
+        let grid = [launch.blocks, 1];
+        self.launch(
+            result.kernel(product.columns as usize),
+            grid,
+            PRODUCT_THREADS,
+            launch.shared,
+            &arguments,
+        )
+    }
+
+    fn normed(&self, parts: &[Matrix], input: Input, out: Address, ahead: &[Matrix]) -> Result<()> {
+        let (product, launch) = self.product(TokenResult::Normed, parts, [ahead]);
+        let product = TokenProduct { input, out, ..product };
+        Ok(self.launch_product(TokenResult::Normed, &product, launch)?)
+    }
+
+    fn plain(&self, matrix: Matrix, digits: Address, out: Address, ahead: &[Matrix]) -> Result<()> {
+        let (product, launch) = self.product(TokenResult::Plain, &[matrix], [ahead]);
+        let product = TokenProduct { digits, out, ..product };
+        Ok(self.launch_product(TokenResult::Plain, &product, launch)?)
+    }
+
+    /// Attention up to the digits of the output projection's input.
+    fn tensor_attention(
+        &self,
+        caches: &[Option<KvLayer>],
+        number: usize,
+        turns: Address,
+        ahead: &[Matrix],
+    ) -> Result<()> {
+        let (work, config) = (self.work(), &self.text.layers[number]);
+        let heads = self.text.num_attention_heads;
+        if !has_attention(heads, config, self.kv) {
+            self.attention_of_token(caches, number, turns)?;
+            let input = Input::plain(work.attention);
+            let columns = (heads * config.head_dim) as i32;
+            let (out, stride) = (work.attention_digits, 0u64);
+            let arguments = [
+                std::ptr::from_ref(&input).cast(),
+                std::ptr::from_ref(&columns).cast(),
+                std::ptr::from_ref(&out).cast(),
+                std::ptr::from_ref(&stride).cast(),
+            ];
+            return Ok(self.launch("digits", [1, 1], GEMV_THREADS, 0, &arguments)?);
+        }
+        let vectors = self.layout.vectors.layers[number];
+        let (q_width, k_width) = qkv_width(self.text, config);
+        let owns = config.kv_source.is_none();
+        let cache = cache_of(caches, number, config);
+        let is_full = cache.window == 0;
+        let max_pieces = if is_full { work.max_pieces } else { SLIDING_PIECES };
+        let attention = TokenAttention {
+            cache,
+            q: work.qkv,
+            k: if owns { work.qkv + 4 * q_width as u64 } else { 0 },
+            v: if owns { work.qkv + 4 * (q_width + k_width) as u64 } else { 0 },
+            q_norm: vectors.q_norm,
+            k_norm: vectors.k_norm,
+            turns: turns + 8 * vectors.first_pair as u64,
+            digits_out: work.attention_digits,
+            pieces: work.pieces,
+            piece_state: work.piece_state,
+            step: work.step,
+            ahead: [span(ahead), Span::default()],
+            epsilon: self.epsilon(),
+            pairs: config.rope.rotated_pairs as i32,
+            heads: heads as i32,
+            max_pieces: max_pieces as i32,
+        };
+        let arguments = [std::ptr::from_ref(&attention).cast()];
+        let kind = if is_full { "full" } else { "sliding" };
+        let kernel = format!("token_attention_{kind}_{}", config.head_dim);
+        let grid = [max_pieces, heads / ATTENTION_HEADS];
+        self.launch(&kernel, grid, ATTENTION_THREADS, 0, &arguments)?;
+        if is_full || !self.gpu.has_clusters() {
+            let grid = [config.head_dim / 32, heads];
+            self.launch("token_join", grid, ATTENTION_THREADS, 0, &arguments)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the tensor cores take this layer's attention.
+fn has_attention(heads: usize, config: &LayerConfig, kv: KvType) -> bool {
+    kv == KvType::F16
+        && heads == ATTENTION_HEADS * config.kv_heads
+        && [64, 256, 512].contains(&config.head_dim)
+}
