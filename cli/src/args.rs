@@ -1,7 +1,9 @@
 //! The command line as clap sees it. Everything optional ends here: commands get checked settings.
 
+pub mod chat;
 pub mod engine;
 pub mod eval;
+pub mod sampling;
 pub mod serve;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -38,6 +40,8 @@ pub enum Command {
     Run(RunArguments),
     /// Serve a checkpoint behind OpenAI's API, with a chat page.
     Serve(serve::ServeArguments),
+    /// Talk with a model in the terminal.
+    Chat(chat::ChatArguments),
     /// Write a synthetic checkpoint in Google's layout.
     Fixture(FixtureArguments),
     /// Make a small checkpoint, convert it, prove it and run it: one command, no network.
@@ -63,7 +67,10 @@ impl Command {
             Command::Run(arguments) => arguments.json,
             Command::Fixture(arguments) => arguments.json,
             Command::Eval(arguments) => arguments.wants_json(),
-            Command::Serve(_) | Command::Demo(_) | Command::Completions { .. } => false,
+            Command::Serve(_)
+            | Command::Chat(_)
+            | Command::Demo(_)
+            | Command::Completions { .. } => false,
         }
     }
 }
@@ -244,21 +251,8 @@ pub struct RunArguments {
     /// Longest answer in tokens. Default: 1024, or what the context has room for.
     #[arg(long)]
     pub max_tokens: Option<usize>,
-    /// 0: always the likeliest token. Default: the checkpoint's generation_config.json.
-    #[arg(long, allow_negative_numbers = true)]
-    pub temperature: Option<f64>,
-    /// Sample among the K likeliest tokens; 0: all.
-    #[arg(long)]
-    pub top_k: Option<usize>,
-    /// Sample among the likeliest tokens that together reach this probability.
-    #[arg(long, allow_negative_numbers = true)]
-    pub top_p: Option<f64>,
-    /// Leave out tokens less likely than this share of the likeliest one.
-    #[arg(long, allow_negative_numbers = true)]
-    pub min_p: Option<f64>,
-    /// Seed of the sampler. Default: a new one each time, named on stderr.
-    #[arg(long)]
-    pub seed: Option<u64>,
+    #[command(flatten)]
+    pub sampling: sampling::SamplingArguments,
     #[command(flatten)]
     pub engine: engine::EngineArguments,
     /// Write the logits of every position to a safetensors file.

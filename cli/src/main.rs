@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments, quiet),
         Command::Serve(arguments) => commands::serve::run(&arguments, quiet),
+        Command::Chat(arguments) => commands::chat::run(&arguments, quiet),
         Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),
         Command::Demo(arguments) => commands::demo::run(&arguments, quiet),
         Command::Eval(wanted) => commands::eval::run(&wanted, arguments.offline, quiet),

@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub mod cards;
+pub mod chat;
 pub mod convert;
 pub mod demo;
 pub mod doctor;
@@ -8,6 +9,7 @@ pub mod engine;
 pub mod eval;
 pub mod fixture;
 pub mod inspect;
+pub mod open;
 pub mod restore;
 pub mod run;
 pub mod serve;

@@ -1,9 +1,9 @@
 //! `w4pack run`: a prompt in, an answer out.
 
-use super::engine;
+use super::open::{self, Opened};
 use crate::args::RunArguments;
 use crate::message::{Usage, warn};
-use crate::{home, locate, output};
+use crate::output;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -11,59 +11,29 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::config::Config;
 use w4pack_runtime::chat::{
     ChatText, Conversation, SpecialTokens, StreamDecoder, Tokenizer, messages,
 };
-use w4pack_runtime::{
-    Engine, Generation, GenerationDefaults, Request, Sampling, logits_file::write_logits,
-};
+use w4pack_runtime::{Engine, Generation, Request, logits_file::write_logits};
 
 /// Longest answer when nobody says otherwise and the context has room.
 const DEFAULT_MAX_TOKENS: usize = 1024;
 
 pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
-    let name = match &arguments.model {
-        Some(model) => model.clone(),
-        None => {
-            let newest = home::newest_conversion()?.display().to_string();
-            eprintln!("model: {newest} (the newest conversion)");
-            newest
-        }
-    };
-    let source = locate::model(&name, None)?;
+    let name = open::name(arguments.model.as_deref())?;
     if let Some(path) = &arguments.logits {
         check_logits_target(path, &name)?;
     }
-    let checkpoint = Arc::new(Checkpoint::open(source.clone())?);
-    let config = Config::load(&*source)?;
-    let defaults = GenerationDefaults::load(&*source, &config)?;
-    for key in config.unknown.iter().chain(&defaults.unknown) {
-        warn(&format!("`{name}`: the key `{key}` is not known and has no effect"));
-    }
-    for stray in checkpoint.strays() {
-        warn(&format!("`{name}`: `{stray}` is not part of the checkpoint and is not read"));
-    }
-
-    // The tokenizer takes a second of its own: read it beside the weights.
-    let (mut engine, text) = std::thread::scope(|scope| {
-        let text = scope.spawn(|| ChatText::load(&*source, &config));
-        let engine = engine::open(&checkpoint, &arguments.engine, quiet);
-        let text = text.join().map_err(|_| anyhow::anyhow!("the tokenizer's thread panicked"));
-        engine.and_then(|engine| Ok((engine, text??)))
-    })?;
+    let Opened { mut engine, text, config, defaults } =
+        open::open(&name, &arguments.engine, quiet)?;
     let prompt = prompt(text.as_ref(), arguments, &name)?;
-    for note in engine.notes() {
-        warn(&format!("`{name}`: {note}"));
-    }
 
     let room = engine.context().saturating_sub(prompt.len()).max(1);
     let request = Request {
         max_tokens: Some(arguments.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS.min(room))),
         stop_ids: defaults.stop_ids.clone(),
         ignore_eos: arguments.ignore_eos,
-        sampling: sampling(arguments, &defaults),
+        sampling: arguments.sampling.over(&defaults.sampling),
         logits: arguments.logits.is_some(),
         prompt,
     };
@@ -110,18 +80,6 @@ fn check_logits_target(path: &Path, model: &str) -> Result<()> {
         return refuse("it lies in the model's folder");
     }
     Ok(())
-}
-
-/// The checkpoint's settings, overridden by the command line's.
-fn sampling(arguments: &RunArguments, defaults: &GenerationDefaults) -> Sampling {
-    let default = &defaults.sampling;
-    Sampling {
-        temperature: arguments.temperature.unwrap_or(default.temperature),
-        top_k: arguments.top_k.unwrap_or(default.top_k),
-        top_p: arguments.top_p.unwrap_or(default.top_p),
-        min_p: arguments.min_p.unwrap_or(default.min_p),
-        seed: arguments.seed,
-    }
 }
 
 /// The prompt's ids. The template's warnings concern conversations with tools; here is one question.

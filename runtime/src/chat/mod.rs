@@ -7,6 +7,8 @@
 //! 3. [`stream`]: ids become text again, a whole character at a time;
 //! 4. [`parse`]: that text becomes reasoning, content and tool calls.
 //!
+//! Where a request asks for JSON or for a call, [`grammar`] tells the sampler which tokens may come.
+//!
 //! The parser finds its way by Gemma 4's control tokens, so whoever feeds it decodes with
 //! [`SpecialTokens::Show`](tokenizer::SpecialTokens::Show):
 //!
@@ -28,6 +30,7 @@
 
 mod control;
 pub mod error;
+pub mod grammar;
 pub(crate) mod markers;
 mod marks;
 pub mod messages;
@@ -40,6 +43,7 @@ pub mod tokenizer;
 mod tools;
 
 pub use error::ChatError;
+pub use grammar::{CallRules, Choice, GrammarError, Grammars, ToolDeclaration};
 pub use parse::{Output, OutputEvent, OutputParser, ToolCall, parse_output};
 pub use stream::StreamDecoder;
 pub use template::{ChatTemplate, RenderRequest, TemplateWarning};

@@ -6,6 +6,7 @@
 
 mod answers;
 mod faults;
+mod held;
 mod prompts;
 mod references;
 mod template_coverage;

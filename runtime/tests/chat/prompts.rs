@@ -20,10 +20,10 @@ const TEMPLATE: &str = include_str!("../../../fixtures/trained/chat_template.jin
 fn trained(template: &str) -> ChatText {
     let tokenizer = Tokenizer::from_bytes(TOKENIZER, Some(SETTINGS), Some(2)).expect("a tokenizer");
     let template = ChatTemplate::load(Some(template), None, tokenizer.named_tokens());
-    ChatText::new(Arc::new(tokenizer), template.expect("a template"), vec![1, 106, 50])
+    ChatText::new(Arc::new(tokenizer), template.expect("a template"), vec![1, 106, 50], 2304)
 }
 
-fn own_template() -> ChatText {
+pub fn own_template() -> ChatText {
     trained(TEMPLATE)
 }
 
@@ -258,7 +258,7 @@ fn field_case_17_an_old_template_is_warned_about_and_still_asks() {
 #[test]
 fn a_model_without_a_template_says_so() {
     let text = own_template();
-    let bare = ChatText::new(text.tokenizer().clone(), None, Vec::new());
+    let bare = ChatText::new(text.tokenizer().clone(), None, Vec::new(), 2304);
     let error = bare.prompt(&of(&[json!({"role": "user", "content": "x"})])).expect_err("refused");
     assert!(matches!(error, ChatError::NoTemplate) && error.hint().is_some());
 }

@@ -4,15 +4,15 @@
 //! is escaped, so it may hold anything but that token. JSON's own strings are taken too, as keys
 //! and as values.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::super::markers::QUOTE;
 
 /// Deepest nesting taken; more than that most JSON readers refuse as well.
 const DEEPEST: usize = 100;
 
-/// The JSON text of one object, or `None` if the text is anything else. A key that comes twice
-/// makes the object ambiguous and is refused.
+/// The JSON text of one object, or `None` if the text is anything else. Of a key that comes twice the
+/// last value counts, as for most readers of JSON.
 pub(super) fn object_to_json(text: &str) -> Option<String> {
     let mut reader = Reader { rest: text, json: String::with_capacity(text.len()) };
     reader.object(DEEPEST)?;
@@ -56,17 +56,36 @@ impl<'t> Reader<'t> {
     }
 
     fn object(&mut self, depth: usize) -> Option<()> {
-        self.items('{', '}', |reader, keys: &mut HashSet<String>| {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        self.items('{', '}', |reader| {
             let key = reader.key()?;
-            reader.write_string(&key)?;
-            reader.json.push(':');
+            let start = reader.json.len();
             reader.value(depth)?;
-            keys.insert(key).then_some(())
-        })
+            let value = reader.json.split_off(start);
+            let place = *places.entry(key.clone()).or_insert(pairs.len());
+            match pairs.get_mut(place) {
+                Some(earlier) => earlier.1 = value,
+                None => pairs.push((serde_json::to_string(&key).ok()?, value)),
+            }
+            Some(())
+        })?;
+        let pairs: Vec<String> =
+            pairs.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
+        self.json.push_str(&format!("{{{}}}", pairs.join(",")));
+        Some(())
     }
 
     fn array(&mut self, depth: usize) -> Option<()> {
-        self.items('[', ']', |reader, _| reader.value(depth))
+        let mut items = Vec::new();
+        self.items('[', ']', |reader| {
+            let start = reader.json.len();
+            reader.value(depth)?;
+            items.push(reader.json.split_off(start));
+            Some(())
+        })?;
+        self.json.push_str(&format!("[{}]", items.join(",")));
+        Some(())
     }
 
     /// What stands between two brackets, separated by commas.
@@ -74,24 +93,18 @@ impl<'t> Reader<'t> {
         &mut self,
         open: char,
         close: char,
-        item: impl Fn(&mut Self, &mut HashSet<String>) -> Option<()>,
+        mut item: impl FnMut(&mut Self) -> Option<()>,
     ) -> Option<()> {
         self.take(open.encode_utf8(&mut [0; 4])).then_some(())?;
-        self.json.push(open);
-        let mut keys = HashSet::new();
-        if !self.take(close.encode_utf8(&mut [0; 4])) {
-            loop {
-                item(self, &mut keys)?;
-                if self.take(",") {
-                    self.json.push(',');
-                } else {
-                    self.take(close.encode_utf8(&mut [0; 4])).then_some(())?;
-                    break;
-                }
+        if self.take(close.encode_utf8(&mut [0; 4])) {
+            return Some(());
+        }
+        loop {
+            item(self)?;
+            if !self.take(",") {
+                return self.take(close.encode_utf8(&mut [0; 4])).then_some(());
             }
         }
-        self.json.push(close);
-        Some(())
     }
 
     /// A key with the colon behind it.
@@ -174,6 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn of_a_key_that_comes_twice_the_last_value_counts() {
+        assert_eq!(
+            object_to_json("{a:1,b:[],a:{c:1,c:2}}").as_deref(),
+            Some(r#"{"a":{"c":2},"b":[]}"#)
+        );
+    }
+
+    #[test]
     fn broken_bodies_are_refused() {
         let bodies = [
             "",
@@ -188,7 +209,6 @@ mod tests {
             "[1]",
             "{a:Paris}",
             "{a:<|\"|>x}",
-            "{a:1,a:2}",
             "{a:01}",
             "{a:1e999}",
             "{a:[1 2]}",

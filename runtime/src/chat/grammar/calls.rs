@@ -1,0 +1,106 @@
+//! Grammars of tool calls in Gemma 4's syntax.
+
+use serde_json::Value;
+
+use super::arguments::Arguments;
+use super::lark::{Lark, literal};
+use super::{GrammarError, keywords};
+
+/// Which tools may or must be called, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct CallRules<'r> {
+    /// The declared tools.
+    pub tools: &'r [ToolDeclaration<'r>],
+    /// Whether a call is demanded.
+    pub choice: Choice<'r>,
+    /// Whether several calls may come.
+    pub parallel: bool,
+    /// The prompt's text: where it lets the model think, a thought may come first.
+    pub after_prompt: &'r str,
+}
+
+/// A tool that may be called.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolDeclaration<'r> {
+    /// Its name.
+    pub name: &'r str,
+    /// The JSON schema of its arguments; `None`: it takes none.
+    pub parameters: Option<&'r Value>,
+    /// Whether calls must follow the schema even where none is demanded.
+    pub strict: bool,
+}
+
+/// OpenAI's `tool_choice`, but for `none`: then no tools are declared at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice<'r> {
+    /// The model may call.
+    Auto,
+    /// It must call some tool.
+    Required,
+    /// It must call this one.
+    Named(&'r str),
+}
+
+/// An answer of nothing but calls, a thought aside.
+pub(super) fn answer_of_calls(lark: &mut Lark, rules: &CallRules<'_>) -> Result<(), GrammarError> {
+    let tools: Vec<&ToolDeclaration<'_>> = match rules.choice {
+        Choice::Named(name) => {
+            let named: Vec<_> = rules.tools.iter().filter(|tool| tool.name == name).collect();
+            if named.is_empty() {
+                return Err(GrammarError::UnknownTool { name: name.to_owned() });
+            }
+            named
+        }
+        Choice::Auto | Choice::Required => rules.tools.iter().collect(),
+    };
+    let body = bodies(lark, &tools, |_| true)?;
+    let call = lark.new_rule(&format!("{} {body} {}", lark.call, lark.call_end));
+    let thought = lark.thought(rules.after_prompt);
+    let calls = if rules.parallel { format!("{call}+") } else { call };
+    lark.rule("start", &format!("{thought} {calls}"));
+    Ok(())
+}
+
+/// One call, from behind `<|tool_call>`. Tools that are not strict take any arguments.
+pub(super) fn one_call(lark: &mut Lark, rules: &CallRules<'_>) -> Result<(), GrammarError> {
+    let tools: Vec<&ToolDeclaration<'_>> = rules.tools.iter().collect();
+    let body = bodies(lark, &tools, |tool| tool.strict)?;
+    let body = format!("{body} {}", lark.call_end);
+    lark.rule("start", &body);
+    Ok(())
+}
+
+/// The rule of `call:NAME{…}` for any of the tools; `held` says whose arguments follow their schema.
+fn bodies(
+    lark: &mut Lark,
+    tools: &[&ToolDeclaration<'_>],
+    held: impl Fn(&ToolDeclaration<'_>) -> bool,
+) -> Result<String, GrammarError> {
+    let mut unsupported = Vec::new();
+    let mut bodies = Vec::new();
+    for tool in tools {
+        let mut arguments = Arguments::new(lark);
+        let written = match tool.parameters {
+            None => Some("\"{}\"".to_owned()),
+            Some(_) if !held(tool) => Some(arguments.any_object()),
+            Some(schema) => arguments.object_of(&keywords::cleaned(schema)),
+        };
+        let missing = arguments.into_unsupported();
+        unsupported.extend(missing.into_iter().map(|pointer| format!("{}: {pointer}", tool.name)));
+        match written {
+            Some(written) => {
+                let name = literal(&format!("call:{}", tool.name));
+                bodies.push(format!("{name} {written}"));
+            }
+            None if unsupported.is_empty() => {
+                let finding = format!("{}: no arguments can match it", tool.name);
+                return Err(GrammarError::Schema { finding });
+            }
+            None => {}
+        }
+    }
+    if !unsupported.is_empty() {
+        return Err(GrammarError::Unsupported { keywords: unsupported });
+    }
+    Ok(lark.new_rule(&bodies.join(" | ")))
+}
