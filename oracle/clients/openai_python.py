@@ -151,6 +151,6 @@ def responses():
     assert "21" in client.responses.create(model=MODEL, input=asked, tools=[tool], temperature=0).output_text
 
 
-for part in (chats, stream_helper, tools, structured, errors, completions, responses):
+for part in (chats, stream_helper, tools, demanded, structured, held, errors, completions, responses):
     part()
     print(f"{part.__name__}: passed")

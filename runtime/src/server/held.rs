@@ -5,16 +5,23 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::service::Service;
 use super::wire::chat::{ResponseFormat, ToolChoice};
+use crate::chat::{CallRules, Choice, GrammarError, ToolDeclaration};
 use crate::constraint::Constraint;
 
 /// What a request says of the form of its answers.
 pub struct Form<'r> {
     /// The form of the text.
     pub format: &'r ResponseFormat,
+    /// The field that says so, for refusals.
+    pub field: &'static str,
     /// Which tools are to be called.
     pub choice: &'r ToolChoice,
     /// The tools that are offered.
     pub tools: &'r [Value],
+    /// Whether there may be several calls.
+    pub parallel: bool,
+    /// The prompt's text: a thought may have begun there.
+    pub prompt: &'r str,
     /// The request's messages, for a test's hook.
     pub messages: &'r [Value],
 }
@@ -30,22 +37,65 @@ pub fn constraints(
     if forced.iter().any(Option::is_some) {
         return Ok(forced);
     }
-    (0..answers).map(|_| constraint(form)).collect()
+    (0..answers).map(|_| constraint(service, form)).collect()
 }
 
-/// No form is enforced yet: what asks for one is refused, never ignored.
-fn constraint(form: &Form<'_>) -> Result<Option<Box<dyn Constraint>>, ApiError> {
-    if *form.format != ResponseFormat::Text {
-        let message = "`response_format` other than \"text\" is not enforced yet";
-        return Err(ApiError::unsupported("response_format", message));
+fn constraint(service: &Service, form: &Form<'_>) -> Result<Option<Box<dyn Constraint>>, ApiError> {
+    // A call that is demanded comes in any case: it goes before the form of the text.
+    let choice = match form.choice {
+        ToolChoice::Required => Choice::Required,
+        ToolChoice::Named(name) => Choice::Named(name),
+        ToolChoice::None | ToolChoice::Auto => Choice::Auto,
+    };
+    let wrong = |field: &'static str| move |error| refusal(field, &error);
+    if choice == Choice::Auto {
+        let grammars = || service.text.grammars().map_err(wrong(form.field));
+        match form.format {
+            ResponseFormat::Text => {}
+            ResponseFormat::JsonObject => {
+                return grammars()?.json_object(form.prompt).map(Some).map_err(wrong(form.field));
+            }
+            ResponseFormat::JsonSchema(schema) => {
+                let held = grammars()?.json_schema(schema, form.prompt);
+                return held.map(Some).map_err(wrong(form.field));
+            }
+        }
+        let strict = form.tools.iter().any(is_strict);
+        if form.tools.is_empty() || (form.parallel && !strict) {
+            return Ok(None);
+        }
     }
-    if matches!(form.choice, ToolChoice::Required | ToolChoice::Named(_)) {
-        let message = "`tool_choice` other than \"auto\" and \"none\" is not enforced yet";
-        return Err(ApiError::unsupported("tool_choice", message));
+    let tools: Vec<ToolDeclaration<'_>> = form.tools.iter().map(declaration).collect();
+    let (parallel, after_prompt) = (form.parallel, form.prompt);
+    let rules = CallRules { tools: &tools, choice, parallel, after_prompt };
+    service.text.grammars().and_then(|grammars| grammars.calls(&rules)).map_err(wrong("tools"))
+}
+
+fn is_strict(tool: &Value) -> bool {
+    tool["function"]["strict"] == true
+}
+
+fn declaration(tool: &Value) -> ToolDeclaration<'_> {
+    let name = tool["function"]["name"].as_str().unwrap_or_default();
+    ToolDeclaration {
+        name,
+        parameters: tool["function"].get("parameters"),
+        strict: is_strict(tool),
     }
-    if form.tools.iter().any(|tool| tool["function"]["strict"] == true) {
-        let message = "`strict`: true is not enforced yet; leave it out or give false";
-        return Err(ApiError::unsupported("tools", message));
+}
+
+/// A schema that cannot be enforced is the request's fault.
+fn refusal(field: &str, error: &GrammarError) -> ApiError {
+    match error {
+        GrammarError::Unsupported { .. } => {
+            ApiError::unsupported(field, format!("`{field}`: {error}"))
+        }
+        GrammarError::Schema { .. } | GrammarError::UnknownTool { .. } | GrammarError::NoTools => {
+            ApiError::conflict(field, format!("`{field}`: {error}"))
+        }
+        // The checkpoint cannot do it, whatever is asked.
+        GrammarError::MissingToken { .. } | GrammarError::NoStop => {
+            ApiError::unsupported(field, format!("`{field}`: {error}"))
+        }
     }
-    Ok(None)
 }

@@ -66,7 +66,7 @@ fn all_passed(said: Option<String>, parts: usize) {
 
 #[test]
 fn openai_for_python() {
-    all_passed(python("openai_python.py"), 7);
+    all_passed(python("openai_python.py"), 9);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod chat;
 mod clients;
 mod completions;
 mod forced;
+mod held;
 mod hostile;
 mod leaving;
 mod limits;

@@ -87,7 +87,10 @@ fn ask(service: &Service, request: &ChatRequest) -> Result<Ask, ApiError> {
     let form = Form {
         format: &request.response_format,
         choice: &request.tool_choice,
+        field: "response_format",
         tools: offered,
+        parallel: request.parallel_tool_calls,
+        prompt: &prompt.text,
         messages: &request.messages,
     };
     let constraints = held::constraints(service, &form, request.n)?;

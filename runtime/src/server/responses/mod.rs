@@ -86,7 +86,10 @@ fn ask(service: &Service, request: &ResponsesRequest) -> Result<Ask, ApiError> {
     let form = Form {
         format: &request.text,
         choice: &request.tool_choice,
+        field: "text",
         tools: offered,
+        parallel: request.parallel_tool_calls,
+        prompt: &prompt.text,
         messages: &request.input,
     };
     let constraints = held::constraints(service, &form, 1)?;
