@@ -72,6 +72,14 @@ class Page:
             assert time.time() < end, (script, self.run("document.body.innerText"))
             time.sleep(0.02)
 
+    def open(self, address, patience=60):
+        # A script that runs before the new document is whole sees the blank one, or half the page.
+        self.call("Page.navigate", url=address)
+        end = time.time() + patience
+        while self.run("location.href + ' ' + document.readyState") != f"{address} complete":
+            assert time.time() < end, f"{address} was not loaded"
+            time.sleep(0.02)
+
     def say(self, text):
         self.run(f"at('input').value = {json.dumps(text)}; at('form').requestSubmit()")
 
@@ -167,7 +175,7 @@ def dark(page):
 
 try:
     page = Page()
-    page.call("Page.navigate", url=url + "/")
+    page.open(url + "/")
     for part in (question, thought, call, markup, stop, refusal, dark):
         part(page)
         print(f"{part.__name__}: passed")
