@@ -3,7 +3,9 @@
 
 use crate::support::random::{self, WINDOW};
 use crate::support::*;
+use w4pack_format::scale::ScaleDtype;
 use w4pack_kernels::cpu::Kernels;
+use w4pack_runtime::cache::Kept;
 use w4pack_runtime::device::{Cpu, CpuDevice};
 use w4pack_runtime::forward::{NoObserver, forward};
 use w4pack_runtime::{Cache, Device, Model, Plain, Slot, Wanted, WeightValues, Work};
@@ -274,4 +276,26 @@ fn slots_are_made_used_and_given_back() {
     assert!(device.step(&[work]).is_err() && device.free_slot(slot).is_err());
     assert_eq!(device.make_slot(8).expect("a slot"), slot, "a free place is used again");
     assert!(CpuDevice::new(random_model().into(), 0).is_err());
+}
+
+/// What tolerances of devices with f16 caches rest on: the same pass in f64 and by the kernels, both
+/// with keys and values in f16, differ by no more.
+#[test]
+fn an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off() {
+    for (name, config, count) in random::tensor_core_shapes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
+        let model = load(folder.path());
+        let (tokens, text) = (random::tokens(count, 8), &model.config.text);
+        let mut cache = Cache::keeping(text, count, Kept::F16);
+        let exact = pass(&model, &Plain::<f64>::new(), &mut cache, &tokens, Wanted::All);
+        let mut cache = Cache::keeping(text, count, Kept::F16);
+        let found = pass(&model, &fast(), &mut cache, &tokens, Wanted::All);
+        let (far, usual) = (worst(&found, &exact), root_mean_square(&found, &exact));
+        println!("{name}: {far:e}, usually {usual:e}");
+        assert!(far <= KEPT_IN_F16 && usual <= KEPT_IN_F16_USUALLY, "{name}: {far}, {usual}");
+        // It is the rounding to f16 that does it.
+        let wide = logits(&model, &Plain::<f64>::new(), &tokens);
+        assert!(worst(&logits(&model, &fast(), &tokens), &wide) < far, "{name}");
+    }
 }

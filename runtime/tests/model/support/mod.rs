@@ -216,3 +216,23 @@ pub fn worst<A: Number, B: Number>(found: &[A], expected: &[B]) -> f64 {
         .inspect(|difference| assert!(!difference.is_nan()))
         .fold(0.0, f64::max)
 }
+
+/// The root of the mean square difference of two equally long slices.
+pub fn root_mean_square<A: Number, B: Number>(found: &[A], expected: &[B]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let difference = |(a, b): (&A, &B)| f64::from(a.to_f32()) - f64::from(b.to_f32());
+    let squares = found.iter().zip(expected).map(|pair| difference(pair).powi(2));
+    (squares.sum::<f64>() / found.len() as f64).sqrt()
+}
+
+/// How far a logit may be from that of another pass that keeps keys and values in f16 too.
+///
+/// Products keep 22 bits and sums are f32, so logits (capped at 30) would be within some 1e-4 of
+/// each other. But now and then a key or a value lies so near the middle of two f16 numbers that the
+/// passes round it differently, by 2^-11 of its size. In models of random weights, whose scores reach
+/// the length of a head, that moves a score, its weight by a few per cent, and a logit by this much.
+/// `an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off` measures it.
+pub const KEPT_IN_F16: f64 = 6e-2;
+
+/// The same of the root of the mean square of all logits compared.
+pub const KEPT_IN_F16_USUALLY: f64 = 5e-3;

@@ -35,6 +35,31 @@ pub fn config() -> serde_json::Value {
     })
 }
 
+/// Shapes whose single tokens go through a card's layers on tensor cores, with the positions to try
+/// each at: the smallest, one of unequal heads, one of E2B's widths.
+pub fn tensor_core_shapes() -> [(&'static str, serde_json::Value, usize); 3] {
+    let shaped = |hidden: usize, mlp: usize, per_layer: usize, head_dim: usize, full: usize| {
+        let mut config = config();
+        for (name, value) in [
+            ("hidden_size", hidden),
+            ("intermediate_size", mlp),
+            ("hidden_size_per_layer_input", per_layer),
+            ("head_dim", head_dim),
+            ("global_head_dim", full),
+            ("num_attention_heads", 8),
+            ("num_key_value_heads", 1),
+        ] {
+            config[name] = json!(value);
+        }
+        config
+    };
+    [
+        ("small", shaped(128, 128, 128, 64, 64), 90),
+        ("mixed", shaped(256, 384, 128, 32, 64), 90),
+        ("wide", shaped(1536, 1536, 256, 256, 512), 24),
+    ]
+}
+
 /// A packed checkpoint with all 16 codes, steps of both signs and, tensor by tensor, of every
 /// dtype.
 pub fn packed(seed: u64) -> Draft {
