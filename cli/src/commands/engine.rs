@@ -12,21 +12,12 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_runtime::device::cuda::{self, CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::{Engine, EngineOptions, LoadOptions, Model, RuntimeError, WeightValues};
 
-/// Loads a checkpoint for one sequence at a time, see [`open_for`].
+/// Loads a checkpoint onto the device that is asked for; `auto` takes a card where there is one and
+/// says why where there is none. A card's memory is planned for `slots` sequences at once.
 pub fn open(
     checkpoint: &Arc<Checkpoint>,
     arguments: &EngineArguments,
-    quiet: bool,
-) -> Result<Engine> {
-    open_for(1, checkpoint, arguments, quiet)
-}
-
-/// Loads a checkpoint onto the device that is asked for; `auto` takes a card where there is one and
-/// says why where there is none. A card's memory is planned for `slots` sequences at once.
-pub fn open_for(
     slots: usize,
-    checkpoint: &Arc<Checkpoint>,
-    arguments: &EngineArguments,
     quiet: bool,
 ) -> Result<Engine> {
     let say = |reason: &str| {

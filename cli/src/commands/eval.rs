@@ -215,7 +215,7 @@ impl Manner<'_> {
             WeightsName::Bf16 => "bf16",
         };
         let identity = json!({"model": name, "manifest_sha256": manifest, "weights": weights});
-        let engine = engine::open(&checkpoint, &asking.engine, self.quiet)?;
+        let engine = engine::open(&checkpoint, &asking.engine, 1, self.quiet)?;
         if !self.quiet {
             eprintln!("model: {name}, {}", engine.device());
         }

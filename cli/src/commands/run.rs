@@ -1,6 +1,6 @@
 //! `w4pack run`: a prompt in, an answer out.
 
-use super::open::{self, Opened};
+use super::open::{self, Files, Opened};
 use crate::args::RunArguments;
 use crate::message::{Usage, warn};
 use crate::output;
@@ -24,8 +24,8 @@ pub fn run(arguments: &RunArguments, quiet: bool) -> Result<ExitCode> {
     if let Some(path) = &arguments.logits {
         check_logits_target(path, &name)?;
     }
-    let Opened { mut engine, text, config, defaults } =
-        open::open(&name, &arguments.engine, quiet)?;
+    let Opened { mut engine, text, config, defaults, .. } =
+        Files::find(&name)?.open(&arguments.engine, 1, quiet)?;
     let prompt = prompt(text.as_ref(), arguments, &name)?;
 
     let room = engine.context().saturating_sub(prompt.len()).max(1);

@@ -1,22 +1,18 @@
 //! `w4pack serve`: the model behind OpenAI's API.
 
-use super::engine;
+use super::open::{self, Files, Opened};
 use crate::args::serve::ServeArguments;
 use crate::interrupt::Interrupt;
 use crate::message::{Usage, warn};
-use crate::{home, locate, output};
+use crate::output;
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
-use w4pack_format::checkpoint::Checkpoint;
-use w4pack_format::config::Config;
-use w4pack_runtime::chat::ChatText;
 use w4pack_runtime::scheduler::{PromptCache, Scheduler, SchedulerOptions};
 use w4pack_runtime::server::{HeaderValue, Server, ServerOptions, Service};
 use w4pack_runtime::weights::fingerprint;
-use w4pack_runtime::{Engine, GenerationDefaults, RuntimeError};
+use w4pack_runtime::{Engine, RuntimeError};
 
 /// How often a waiting server looks whether a signal has come.
 const LOOK: Duration = Duration::from_millis(50);
@@ -27,25 +23,20 @@ const KEY_VARIABLE: &str = "W4PACK_API_KEY";
 
 pub fn run(arguments: &ServeArguments, quiet: bool) -> Result<ExitCode> {
     let options = options(arguments)?;
-    let name = match &arguments.model {
-        Some(model) => model.clone(),
-        None => {
-            let newest = home::newest_conversion()?.display().to_string();
-            eprintln!("model: {newest} (the newest conversion)");
-            newest
-        }
-    };
+    let name = open::name(arguments.model.as_deref())?;
     let model_names = match arguments.served_model_name.is_empty() {
         true => vec![model_name(&name)],
         false => arguments.served_model_name.clone(),
     };
+    // What is not there or not whole is refused before anybody is told an address.
+    let files = Files::find(&name)?;
     // It listens before the model is there: whoever waits for it learns that from /health.
     let (host, port) = (options.host.clone(), options.port);
     let server = Server::start(ServerOptions { model_names, ..options })
         .with_context(|| format!("could not listen on {host}, port {port}"))?;
     output::line(&format!("listening on http://{}", server.address()))?;
 
-    let service = load(arguments, &name, quiet)?;
+    let service = load(files, arguments, &name, quiet)?;
     if !quiet {
         eprintln!("ready: {}", service.scheduler.device());
     }
@@ -143,25 +134,9 @@ fn model_name(model: &str) -> String {
     last.unwrap_or_else(|| model.to_owned())
 }
 
-fn load(arguments: &ServeArguments, name: &str, quiet: bool) -> Result<Service> {
-    let source = locate::model(name, None)?;
-    let checkpoint = Arc::new(Checkpoint::open(source.clone())?);
-    let config = Config::load(&*source)?;
-    let defaults = GenerationDefaults::load(&*source, &config)?;
-    for key in config.unknown.iter().chain(&defaults.unknown) {
-        warn(&format!("`{name}`: the key `{key}` is not known and has no effect"));
-    }
-    for stray in checkpoint.strays() {
-        warn(&format!("`{name}`: `{stray}` is not part of the checkpoint and is not read"));
-    }
-    // The tokenizer takes a second of its own: read it beside the weights.
-    let (engine, text) = std::thread::scope(|scope| {
-        let text = scope.spawn(|| ChatText::load(&*source, &config));
-        let slots = arguments.slots.unwrap_or(1);
-        let engine = engine::open_for(slots, &checkpoint, &arguments.engine, quiet);
-        let text = text.join().map_err(|_| anyhow::anyhow!("the tokenizer's thread panicked"));
-        engine.and_then(|engine| Ok((engine, text??)))
-    })?;
+fn load(files: Files, arguments: &ServeArguments, name: &str, quiet: bool) -> Result<Service> {
+    let Opened { checkpoint, engine, text, defaults, .. } =
+        files.open(&arguments.engine, arguments.slots.unwrap_or(1), quiet)?;
     let text = text.ok_or_else(|| {
         Usage::new(format!("`{name}` has no tokenizer.json, so it cannot be served"))
     })?;
@@ -173,9 +148,6 @@ fn load(arguments: &ServeArguments, name: &str, quiet: bool) -> Result<Service> 
             warn(&format!("`{name}` has no chat template: /v1/completions works, chats do not"))
         }
     }
-    for note in engine.notes() {
-        warn(&format!("`{name}`: {note}"));
-    }
     let slots = arguments.slots.unwrap_or_else(|| default_slots(&engine));
     let prompt_cache = arguments.cache_dir.as_ref().map(|folder| {
         let weights = fingerprint(&checkpoint)?;
@@ -185,7 +157,7 @@ fn load(arguments: &ServeArguments, name: &str, quiet: bool) -> Result<Service> 
     let scheduling = SchedulerOptions {
         slots,
         queue: arguments.queue,
-        turn_ends: Service::turn_ends(&text),
+        turn_ends: text.turn_ends(),
         reuse_answers: arguments.reuse_answers,
         prompt_cache: prompt_cache.transpose()?,
         ..SchedulerOptions::default()

@@ -9,7 +9,7 @@ use w4pack_format::source::Source;
 
 use super::error::ChatError;
 use super::grammar::{GrammarError, Grammars};
-use super::markers::{MODEL_TURN, TURN_END};
+use super::markers::{MODEL_TURN, RESPONSE_END, TURN_END};
 use super::marks::{marked_map, marked_value, unmarked};
 use super::template::{ChatTemplate, RenderRequest, TEMPLATE_FILE, TemplateWarning};
 use super::tokenizer::Tokenizer;
@@ -106,6 +106,12 @@ impl ChatText {
     /// Ids that end an answer.
     pub fn stop_ids(&self) -> &[u32] {
         &self.stop_ids
+    }
+
+    /// Ids behind which a turn of a conversation ends: where the prompts of its next questions are
+    /// likely to part.
+    pub fn turn_ends(&self) -> Vec<u32> {
+        [TURN_END, RESPONSE_END].iter().filter_map(|token| self.tokenizer.id(token)).collect()
     }
 
     /// The grammars of this vocabulary; made when they are first asked for, which takes about a second

@@ -14,11 +14,11 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::service::Service;
 use super::shared::Shared;
-use super::wire::ErrorReply;
 use super::wire::other::{
     DetokenizeReply, DetokenizeRequest, Health, ModelEntry, ModelList, TokenizeReply,
     TokenizeRequest,
 };
+use super::wire::{ErrorReply, Refusals};
 use crate::chat::{Conversation, SpecialTokens};
 
 /// The names that the model is served by.
@@ -122,12 +122,7 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     request_body = TokenizeRequest,
     responses(
         (status = 200, description = "The ids.", body = TokenizeReply),
-        (status = 400, description = "A field is not what it must be.", body = ErrorReply),
-        (status = 401, description = "The API key is missing or unknown.", body = ErrorReply),
-        (status = 404, description = "No such model.", body = ErrorReply),
-        (status = 413, description = "The body is too long.", body = ErrorReply),
-        (status = 415, description = "The body is not called JSON.", body = ErrorReply),
-        (status = 503, description = "The model is being loaded.", body = ErrorReply),
+        Refusals,
     )
 )]
 pub async fn tokenize(
@@ -191,12 +186,7 @@ pub async fn tokenize(
     request_body = DetokenizeRequest,
     responses(
         (status = 200, description = "The text, control tokens shown.", body = DetokenizeReply),
-        (status = 400, description = "A field is not what it must be, or an id has no text.", body = ErrorReply),
-        (status = 401, description = "The API key is missing or unknown.", body = ErrorReply),
-        (status = 404, description = "No such model.", body = ErrorReply),
-        (status = 413, description = "The body is too long.", body = ErrorReply),
-        (status = 415, description = "The body is not called JSON.", body = ErrorReply),
-        (status = 503, description = "The model is being loaded.", body = ErrorReply),
+        Refusals,
     )
 )]
 pub async fn detokenize(

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use w4pack_format::config::Config;
 
 use super::error::ApiError;
-use crate::chat::markers::{RESPONSE_END, TURN_END};
 use crate::chat::{ChatText, Conversation, Prompt};
 use crate::constraint::Constraint;
 use crate::sampling::Sampling;
@@ -33,12 +32,6 @@ impl Service {
     /// A service of this model.
     pub fn new(scheduler: Scheduler, text: ChatText, defaults: Sampling) -> Self {
         Self { scheduler, text, defaults, constraint_hook: None }
-    }
-
-    /// Ids behind which a turn of a conversation ends: where the prompts of a conversation's next
-    /// questions are likely to part.
-    pub fn turn_ends(text: &ChatText) -> Vec<u32> {
-        [TURN_END, RESPONSE_END].iter().filter_map(|token| text.tokenizer().id(token)).collect()
     }
 
     /// The model's configuration.

@@ -6,7 +6,7 @@ mod input;
 mod session;
 mod stop;
 
-use super::open::{self, Opened};
+use super::open::{self, Files, Opened};
 use crate::args::chat::ChatArguments;
 use crate::args::eval::Switch;
 use crate::message::{self, Usage, warn};
@@ -26,7 +26,8 @@ const DEFAULT_MAX_TOKENS: usize = 4096;
 
 pub fn run(arguments: &ChatArguments, quiet: bool) -> Result<ExitCode> {
     let name = open::name(arguments.model.as_deref())?;
-    let Opened { engine, text, defaults, .. } = open::open(&name, &arguments.engine, quiet)?;
+    let Opened { engine, text, defaults, .. } =
+        Files::find(&name)?.open(&arguments.engine, 1, quiet)?;
     let text = text.filter(|text| text.template().is_some()).ok_or_else(|| {
         Usage::new(format!("`{name}` has no tokenizer or no chat template to talk through"))
             .hint("give a text to continue with `w4pack run --raw`, or ids with `--tokens`")
@@ -53,11 +54,8 @@ pub fn run(arguments: &ChatArguments, quiet: bool) -> Result<ExitCode> {
     let stop = Stop::watch()?;
     let device = engine.device();
     // One slot: each prompt begins with the last one, and is read from where they differ.
-    let options = SchedulerOptions {
-        slots: 1,
-        turn_ends: text.stop_ids().to_vec(),
-        ..SchedulerOptions::default()
-    };
+    let options =
+        SchedulerOptions { slots: 1, turn_ends: text.turn_ends(), ..SchedulerOptions::default() };
     let scheduler = Scheduler::start(engine, options)?;
     if !quiet {
         let context = scheduler.context();

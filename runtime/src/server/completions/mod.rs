@@ -20,7 +20,7 @@ use super::sse::{self, Message, Translator};
 use super::wire::completions::{
     CompletionChoice, CompletionLogprobs, CompletionPrompt, CompletionReply, CompletionRequest,
 };
-use super::wire::{ErrorReply, Timings, TokenLogprob, Usage};
+use super::wire::{Failures, Refusals, Timings, TokenLogprob, Usage};
 
 /// Goes on with a text or with token ids, whole or as a stream.
 #[utoipa::path(
@@ -31,14 +31,8 @@ use super::wire::{ErrorReply, Timings, TokenLogprob, Usage};
     responses(
         (status = 200, description = "The answers; with `stream`, events that end in `[DONE]`.", content(
             (CompletionReply = "application/json"), (CompletionReply = "text/event-stream"))),
-        (status = 400, description = "A field is not what it must be.", body = ErrorReply),
-        (status = 401, description = "The API key is missing or unknown.", body = ErrorReply),
-        (status = 404, description = "No such model.", body = ErrorReply),
-        (status = 413, description = "The body is too long.", body = ErrorReply),
-        (status = 415, description = "The body is not called JSON.", body = ErrorReply),
-        (status = 429, description = "The queue is full; `Retry-After` says when to try again.", body = ErrorReply),
-        (status = 500, description = "The engine failed.", body = ErrorReply),
-        (status = 503, description = "The model is being loaded, or the server is stopping.", body = ErrorReply),
+        Refusals,
+        Failures,
     )
 )]
 pub async fn completions(

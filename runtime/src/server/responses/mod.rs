@@ -21,9 +21,9 @@ use super::service::Service;
 use super::settings;
 use super::shared::Shared;
 use super::sse::{self, Translator};
-use super::wire::ErrorReply;
 use super::wire::chat::ToolChoice;
 use super::wire::responses::{ResponsesReply, ResponsesRequest};
+use super::wire::{Failures, Refusals};
 use crate::chat::Conversation;
 
 /// Answers an input, whole or as a stream. Nothing is stored.
@@ -35,14 +35,8 @@ use crate::chat::Conversation;
     responses(
         (status = 200, description = "The answer; with `stream`, events that end in `response.completed` or `response.incomplete`.", content(
             (ResponsesReply = "application/json"), (String = "text/event-stream"))),
-        (status = 400, description = "A field is not what it must be.", body = ErrorReply),
-        (status = 401, description = "The API key is missing or unknown.", body = ErrorReply),
-        (status = 404, description = "No such model.", body = ErrorReply),
-        (status = 413, description = "The body is too long.", body = ErrorReply),
-        (status = 415, description = "The body is not called JSON.", body = ErrorReply),
-        (status = 429, description = "The queue is full; `Retry-After` says when to try again.", body = ErrorReply),
-        (status = 500, description = "The engine failed.", body = ErrorReply),
-        (status = 503, description = "The model is being loaded, or the server is stopping.", body = ErrorReply),
+        Refusals,
+        Failures,
     )
 )]
 pub async fn responses(

@@ -9,7 +9,7 @@ pub mod other;
 pub mod responses;
 
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::{IntoResponses, ToSchema};
 
 /// How tokens are chosen: the same fields in every request that generates.
 #[derive(Debug, Clone, Default, PartialEq, ToSchema)]
@@ -47,6 +47,40 @@ pub struct SamplingFields {
 pub struct ErrorReply {
     /// The error.
     pub error: ErrorObject,
+}
+
+/// What a request with a body may be refused with.
+#[derive(IntoResponses)]
+pub enum Refusals {
+    /// A field is not what it must be.
+    #[response(status = 400)]
+    Field(ErrorReply),
+    /// The API key is missing or unknown.
+    #[response(status = 401)]
+    Key(ErrorReply),
+    /// No such model.
+    #[response(status = 404)]
+    Model(ErrorReply),
+    /// The body is too long.
+    #[response(status = 413)]
+    Length(ErrorReply),
+    /// The body is not called JSON.
+    #[response(status = 415)]
+    Kind(ErrorReply),
+    /// The model is being loaded, or the server is stopping.
+    #[response(status = 503)]
+    NotReady(ErrorReply),
+}
+
+/// What one that generates may fail with besides.
+#[derive(IntoResponses)]
+pub enum Failures {
+    /// The queue is full; `Retry-After` says when to try again.
+    #[response(status = 429)]
+    Queue(ErrorReply),
+    /// The engine failed.
+    #[response(status = 500)]
+    Engine(ErrorReply),
 }
 
 /// An error in OpenAI's shape.

@@ -57,7 +57,7 @@ pub fn service(setup: &Setup) -> Service {
     let scheduling = SchedulerOptions {
         slots: setup.slots,
         queue: setup.queue,
-        turn_ends: Service::turn_ends(&text),
+        turn_ends: text.turn_ends(),
         ..SchedulerOptions::default()
     };
     let scheduler = Scheduler::start(engine, scheduling).expect("it starts");
