@@ -17,29 +17,13 @@
 // Moves: the weights once for every 64 tokens, the activations once for every 64 rows. Limit: tensor
 // cores (4 * tokens * rows * columns operations) from a few dozen tokens on; weights below.
 #include "gemm.cuh"
+#include "tensor.cuh"
 
 constexpr int ROWS = 64, TOKENS = 64, COLUMNS = 128, GROUPS = COLUMNS / GROUP;
 constexpr int THREADS = 128;
 // Strides that spread a quarter warp's 16-byte loads, and a warp's words, over all banks.
 constexpr int X_STRIDE = COLUMNS + 32; // halves
 constexpr int W_STRIDE = COLUMNS / 8 + 4; // words
-
-// D += A * B for 16 x 16 times 16 x 8, f16 in, f32 out.
-__device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b0));
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[2]), "r"(a[3]), "r"(b1));
-#endif
-}
 
 // Nibbles i and i+4 of a word as a pair of f16 codes: 0x6400 | n is 1024 + n, and 1032 less is n - 8.
 __device__ __forceinline__ u32 code_pair(u32 word, int i) {
@@ -157,10 +141,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(const Gemm a) {
 #pragma unroll
                 for (int m = 0; m < 2; m++) {
                     float part[4] = {}; // the small parts first
-                    mma(part, codes[m][0], low.x, low.y);
-                    mma(part, codes[m][1], low.z, low.w);
-                    mma(part, codes[m][0], high.x, high.y);
-                    mma(part, codes[m][1], high.z, high.w);
+                    mma_halves(part, codes[m][0], low.x, low.y);
+                    mma_halves(part, codes[m][1], low.z, low.w);
+                    mma_halves(part, codes[m][0], high.x, high.y);
+                    mma_halves(part, codes[m][1], high.z, high.w);
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         sum[m][n][i] = fmaf(part[i], step_of[m][i / 2], sum[m][n][i]);

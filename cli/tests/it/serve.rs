@@ -189,8 +189,10 @@ fn wrong_use_is_named() {
         let talk = refuse(2, &[&["serve", "--port", "0"], arguments].concat());
         assert!(talk.contains(words), "{arguments:?}: {talk}");
     }
+    // A port is asked for only when the model is there.
+    let model = packed(folder.path());
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let talk = refuse(1, &["serve", "--port", &port, "--model", "/no/such/model"]);
+    let talk = refuse(1, &["serve", "--port", &port, "--model", &model]);
     assert!(talk.contains(&port), "{talk}");
 }

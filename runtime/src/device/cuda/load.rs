@@ -1,6 +1,7 @@
 //! What a model must be to run on a card, and how it gets there.
 
-use super::plan::{self, KvType, Layout, Plan, TablePlace};
+use super::layout::{self, Layout};
+use super::plan::{KvType, Plan, TablePlace};
 use super::upload::Uploader;
 use crate::error::{Result, RuntimeError};
 use crate::weights::LoadProgress;
@@ -54,7 +55,7 @@ pub(super) fn fill(
     };
     let mut uploader = Uploader::new(gpu, checkpoint, total, progress)?;
     let table_values = layout.weights.per_layer_inputs.as_ref().map(|inputs| &inputs.embed_tokens);
-    layout.weights.clone().try_map(&mut |placed: plan::Placed| {
+    layout.weights.clone().try_map(&mut |placed: layout::Placed| {
         // A matrix without an address is the table, and not on the card.
         if placed.matrix.values != 0 { uploader.matrix(&placed) } else { Ok(()) }
     })?;
@@ -64,9 +65,9 @@ pub(super) fn fill(
         (Some(placed), TablePlace::Host) => {
             let memory = uploader.pinned(&placed.stored)?;
             let values = memory.device_address()?;
-            let [words, _] = plan::row_bytes(&placed.stored);
+            let [words, _] = layout::row_bytes(&placed.stored);
             let steps = values + (words * placed.stored.rows) as u64;
-            let kind = plan::kind_of(placed.stored.storage) as i32;
+            let kind = layout::kind_of(placed.stored.storage) as i32;
             let (rows, columns) = (placed.stored.rows as i32, placed.stored.columns as i32);
             Table::Host {
                 matrix: Matrix { values, steps, rows, columns, kind, padding: 0 },
@@ -74,7 +75,7 @@ pub(super) fn fill(
             }
         }
         (Some(placed), TablePlace::Disk) => {
-            let row: usize = plan::row_bytes(&placed.stored).iter().sum();
+            let row: usize = layout::row_bytes(&placed.stored).iter().sum();
             let words = gpu.pinned(layout.work.chunk * row)?;
             Table::Disk { checkpoint: checkpoint.clone(), words }
         }

@@ -1,8 +1,9 @@
 //! A card: weights in one arena, a decode step as one captured graph, prompts in chunks.
 //!
-//! `plan` decides what lies where, `load.rs` and `upload.rs` bring it there, `passes` is the forward pass,
+//! `plan` decides what fits, `layout` what lies where, `load.rs` and `upload.rs` bring it there, `passes` is the forward pass,
 //! `snapshot.rs` copies what slots hold.
 
+mod layout;
 mod load;
 mod options;
 mod passes;
@@ -21,9 +22,9 @@ use super::{Device, Slot, SlotMemory, Wanted, Work};
 use crate::error::{Result, RuntimeError};
 use crate::model::MemoryPlan;
 use crate::weights::{LoadProgress, Survey, survey};
+use layout::{Layout, lay_out};
 use load::{Table, check_shape, fill};
 use passes::Passes;
-use plan::{Layout, lay_out};
 use std::sync::Arc;
 use std::time::Instant;
 use w4pack_format::checkpoint::Checkpoint;
@@ -223,7 +224,7 @@ impl CudaDevice {
             Table::OnCard(matrix) | Table::Host { matrix, .. } => Some((*matrix, false)),
             Table::Disk { .. } => self.layout.weights.per_layer_inputs.as_ref().map(|inputs| {
                 let placed = &inputs.embed_tokens;
-                let kind = plan::kind_of(placed.stored.storage) as i32;
+                let kind = layout::kind_of(placed.stored.storage) as i32;
                 let (values, steps) = (work.table_words, work.table_steps);
                 let columns = placed.stored.columns as i32;
                 let rows = work.chunk as i32;
@@ -264,7 +265,7 @@ impl CudaDevice {
         let tensors = crate::weights::tensors_of(stored);
         let work = &self.layout.work;
         let targets = [work.table_words, work.table_steps];
-        let row_bytes = plan::row_bytes(stored);
+        let row_bytes = layout::row_bytes(stored);
         // Copies of earlier rows must be done before their memory is used again.
         self.gpu.wait()?;
         let mut rest = words.bytes_mut();

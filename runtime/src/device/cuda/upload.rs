@@ -3,7 +3,7 @@
 //! Two pinned buffers: while one is copied to the card, the other is filled, by reads on all
 //! threads. Words and steps arrive as they lie in the file.
 
-use super::plan::Placed;
+use super::layout::Placed;
 use crate::error::{Result, RuntimeError};
 use crate::weights::{LoadProgress, Storage, Stored, tensors_of};
 use rayon::prelude::*;

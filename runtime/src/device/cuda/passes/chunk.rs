@@ -1,7 +1,7 @@
 //! A chunk of a prompt through the layers, with matrix products.
 
 use super::{Passes, Products, arguments, cache_of, config_width, qkv};
-use crate::device::cuda::plan::qkv_width;
+use crate::device::cuda::layout::qkv_addresses;
 use crate::error::Result;
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
@@ -194,15 +194,14 @@ impl Passes<'_> {
     ) -> Result<()> {
         let (work, config) = (self.work(), &self.text.layers[number]);
         let vectors = self.layout.vectors.layers[number];
-        let (q_width, k_width) = qkv_width(self.text, config);
-        let owns = config.kv_source.is_none();
+        let [q, k, v] = qkv_addresses(work.chunk_qkv, self.text, config);
         let cache = cache_of(caches, number, config);
         let heads = self.text.num_attention_heads;
         let rope = RopeRows {
             cache,
-            q: work.chunk_qkv,
-            k: if owns { work.chunk_qkv + 4 * q_width as u64 } else { 0 },
-            v: if owns { work.chunk_qkv + 4 * (q_width + k_width) as u64 } else { 0 },
+            q,
+            k,
+            v,
             q_norm: vectors.q_norm,
             k_norm: vectors.k_norm,
             turns: work.chunk_turns + 8 * vectors.first_pair as u64,
@@ -214,7 +213,8 @@ impl Passes<'_> {
             epsilon: self.epsilon(),
             padding: 0,
         };
-        let rows = heads + if owns { 2 * config.kv_heads } else { 0 };
+        let own_rows = if config.kv_source.is_none() { 2 * config.kv_heads } else { 0 };
+        let rows = heads + own_rows;
         let (kv, head_dim) = (self.kv.name(), config.head_dim);
         let kernel = format!("rope_{kv}_{head_dim}");
         self.launch(&kernel, [rows.div_ceil(4), tokens], 128, 0, &arguments![rope])?;

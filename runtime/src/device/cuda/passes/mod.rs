@@ -11,7 +11,8 @@ mod token;
 
 pub(super) use tensor::fits as fits_tensor_cores;
 
-use super::plan::{KvType, Layout, Placed, Work};
+use super::layout::{Layout, Placed, Work};
+use super::plan::KvType;
 use crate::error::Result;
 use crate::model::LayerWeights;
 use std::ffi::c_void;

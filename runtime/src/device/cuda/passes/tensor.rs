@@ -7,7 +7,8 @@
 
 use super::token::Stream;
 use super::{Passes, cache_of, config_width, qkv};
-use crate::device::cuda::plan::{KvType, Layout, Placed, qkv_width};
+use crate::device::cuda::layout::{Layout, Placed, qkv_addresses};
+use crate::device::cuda::plan::KvType;
 use crate::error::Result;
 use crate::model::LayerWeights;
 use w4pack_format::config::{LayerConfig, TextConfig};
@@ -216,16 +217,15 @@ impl Passes<'_> {
             return Ok(self.launch("digits", [1, 1], GEMV_THREADS, 0, &arguments)?);
         }
         let vectors = self.layout.vectors.layers[number];
-        let (q_width, k_width) = qkv_width(self.text, config);
-        let owns = config.kv_source.is_none();
+        let [q, k, v] = qkv_addresses(work.qkv, self.text, config);
         let cache = cache_of(caches, number, config);
         let is_full = cache.window == 0;
         let max_pieces = if is_full { work.max_pieces } else { SLIDING_PIECES };
         let attention = TokenAttention {
             cache,
-            q: work.qkv,
-            k: if owns { work.qkv + 4 * q_width as u64 } else { 0 },
-            v: if owns { work.qkv + 4 * (q_width + k_width) as u64 } else { 0 },
+            q,
+            k,
+            v,
             q_norm: vectors.q_norm,
             k_norm: vectors.k_norm,
             turns: turns + 8 * vectors.first_pair as u64,

@@ -4,7 +4,7 @@
 //! through an [`Input`] that says what to do on the way.
 
 use super::{Passes, arguments, cache_of, config_width, qkv};
-use crate::device::cuda::plan::qkv_width;
+use crate::device::cuda::layout::qkv_addresses;
 use crate::error::Result;
 use w4pack_format::config::LayerConfig;
 use w4pack_kernels::cuda::Address;
@@ -198,8 +198,7 @@ impl Passes<'_> {
     ) -> Result<()> {
         let (work, config) = (self.work(), &self.text.layers[number]);
         let vectors = self.layout.vectors.layers[number];
-        let (q_width, k_width) = qkv_width(self.text, config);
-        let owns = config.kv_source.is_none();
+        let [q, k, v] = qkv_addresses(work.qkv, self.text, config);
         let cache = cache_of(caches, number, config);
         let heads = self.text.num_attention_heads;
         let is_full = cache.window == 0;
@@ -212,9 +211,9 @@ impl Passes<'_> {
         let join_here = max_pieces <= JOINED_BY_LAST_BLOCK;
         let attention = Attention {
             cache,
-            q: work.qkv,
-            k: if owns { work.qkv + 4 * q_width as u64 } else { 0 },
-            v: if owns { work.qkv + 4 * (q_width + k_width) as u64 } else { 0 },
+            q,
+            k,
+            v,
             q_norm: vectors.q_norm,
             k_norm: vectors.k_norm,
             turns: turns + 8 * vectors.first_pair as u64,

@@ -1,0 +1,375 @@
+//! What lies where in the one allocation on the card.
+//!
+//! [`lay_out`] hands out addresses from a [`Bump`] that only counts: with a base of 0 it is the
+//! plan, with the arena's address it is the real thing. So the plan cannot differ from what is
+//! used.
+
+use super::plan::{KvType, Sizes, TablePlace, Wish};
+use crate::error::RuntimeError;
+use crate::model::{LayerWeights, PerLayerInputs, Weights};
+use crate::weights::{Storage, Stored};
+use w4pack_format::config::{LayerConfig, LayerKind, TextConfig};
+use w4pack_format::scale::ScaleDtype;
+use w4pack_kernels::cuda::Address;
+use w4pack_kernels::cuda::parameters::{
+    Kind, KvLayer, MOST_PIECES, Matrix, Rows, SLIDING_PIECES, digit_bytes,
+};
+
+/// Counts addresses up, everything aligned to 256 bytes.
+struct Bump {
+    next: Address,
+}
+
+impl Bump {
+    fn take(&mut self, bytes: usize) -> Address {
+        let address = self.next;
+        self.next += (bytes as Address).next_multiple_of(256);
+        address
+    }
+
+    fn floats(&mut self, count: usize) -> Address {
+        self.take(4 * count)
+    }
+}
+
+/// Every address on the card.
+pub(super) struct Layout {
+    pub sizes: Sizes,
+    pub weights: Weights<Placed>,
+    pub vectors: Vectors,
+    /// By slot, then by layer; `None` where a layer reads another one's.
+    pub caches: Vec<Vec<Option<KvLayer>>>,
+    pub work: Work,
+    /// Query heads.
+    pub heads: usize,
+}
+
+/// A matrix and where it goes; with values of 0 it is not on the card.
+#[derive(Debug, Clone)]
+pub(super) struct Placed {
+    pub stored: Stored,
+    pub matrix: Matrix,
+}
+
+/// Addresses of the vectors.
+pub(super) struct Vectors {
+    pub projection_norm: Address,
+    pub norm: Address,
+    pub layers: Vec<LayerVectors>,
+    /// Radians a position, of every kind of layer, one after another.
+    pub frequencies: Address,
+    /// What is uploaded where.
+    pub contents: Vec<(Address, Vec<f32>)>,
+    /// Pairs of all kinds.
+    pub pairs: usize,
+}
+
+/// Addresses of a layer's vectors; 0 where it has none.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LayerVectors {
+    pub input_norm: Address,
+    pub q_norm: Address,
+    pub k_norm: Address,
+    pub post_attention_norm: Address,
+    pub pre_mlp_norm: Address,
+    pub post_mlp_norm: Address,
+    pub post_block_norm: Address,
+    /// Where its pairs begin among all.
+    pub first_pair: usize,
+}
+
+/// Addresses and sizes of what lives for a step or a chunk. Numbers are f32 unless said otherwise.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Work {
+    /// Prompt tokens of a pass; fewer when every token goes through every layer.
+    pub chunk: usize,
+    pub chunk_for_all: usize,
+    /// Two residual streams of one token, read and written in turn.
+    pub streams: [Address; 2],
+    /// Outputs of attention, MLP and per-layer block of one token.
+    pub deltas: [Address; 3],
+    pub qkv: Address,
+    pub attention: Address,
+    pub mlp: Address,
+    pub gate: Address,
+    /// Digits of the three, where a producer makes them.
+    pub attention_digits: Address,
+    pub mlp_digits: Address,
+    pub gate_digits: Address,
+    pub per_layer: Address,
+    /// Pairs of f32.
+    pub turns: Address,
+    pub logits: Address,
+    /// The `Step`.
+    pub step: Address,
+    pub id: Address,
+    pub pieces: Address,
+    pub piece_state: Address,
+    pub finished: Address,
+    /// Pieces of a full layer's positions at most.
+    pub max_pieces: usize,
+    /// Rows of the per-layer table, words then steps, when it stays on disk.
+    pub table_words: Address,
+    pub table_steps: Address,
+
+    pub chunk_ids: Address,
+    pub chunk_stream: Address,
+    pub chunk_delta: Address,
+    pub chunk_qkv: Address,
+    pub chunk_attention: Address,
+    /// Gate and up; before them the projection of the per-layer inputs; behind them logits.
+    pub chunk_wide: Address,
+    /// Numbers in it.
+    pub wide: usize,
+    pub chunk_per_layer: Address,
+    pub chunk_turns: Address,
+    pub activations: Address,
+    /// Numbers in it.
+    pub activation_numbers: usize,
+    pub activation_scales: Address,
+}
+
+/// Widths of q and of k and v of a layer.
+fn qkv_width(text: &TextConfig, layer: &LayerConfig) -> (usize, usize) {
+    (text.num_attention_heads * layer.head_dim, layer.kv_heads * layer.head_dim)
+}
+
+/// Where q, k and v of a token lie, one behind the other from `base` on; 0 for k and v of a layer that
+/// owns none.
+pub(super) fn qkv_addresses(base: Address, text: &TextConfig, layer: &LayerConfig) -> [Address; 3] {
+    let (q_width, k_width) = qkv_width(text, layer);
+    let [k, v] = [q_width, q_width + k_width].map(|numbers| base + 4 * numbers as u64);
+    if layer.kv_source.is_none() { [base, k, v] } else { [base, 0, 0] }
+}
+
+/// Hands out every address from `base` on.
+pub(super) fn lay_out(
+    text: &TextConfig,
+    weights: &Weights<Stored>,
+    wish: &Wish,
+    context: usize,
+    table: TablePlace,
+    base: Address,
+) -> Layout {
+    let mut bump = Bump { next: base };
+    let mut seen = base;
+    let mut section = |bump: &Bump| {
+        let bytes = (bump.next - seen) as usize;
+        seen = bump.next;
+        bytes
+    };
+    let mut sizes = Sizes::default();
+
+    let vectors = lay_out_vectors(text, weights, &mut bump);
+    let table_name = weights.per_layer_inputs.as_ref().map(|i| i.embed_tokens.name.clone());
+    let mut placed = weights
+        .clone()
+        .try_map(&mut |stored: Stored| {
+            let is_table = Some(&stored.name) == table_name.as_ref();
+            let matrix = match is_table {
+                true => Matrix::NONE,
+                false => place(&stored, &mut bump),
+            };
+            Ok::<_, RuntimeError>(Placed { stored, matrix })
+        })
+        .unwrap_or_else(|_| unreachable!("placing a matrix cannot fail"));
+    sizes.weights = section(&bump);
+    if let (Some(inputs), TablePlace::Gpu) = (&mut placed.per_layer_inputs, table) {
+        inputs.embed_tokens.matrix = place(&inputs.embed_tokens.stored, &mut bump);
+    }
+    sizes.table = section(&bump);
+
+    let mut caches = vec![vec![None; text.layers.len()]; wish.slots];
+    let of_kind = |kind: LayerKind| {
+        let owned = text.layers.iter().enumerate();
+        owned.filter(move |(_, layer)| layer.kind == kind && layer.kv_source.is_none())
+    };
+    for slot in &mut caches {
+        for (number, layer) in of_kind(LayerKind::Full) {
+            let stored = rows(layer, context, wish.kv, &mut bump);
+            slot[number] = Some(kv_layer(layer, stored, Rows::default(), 0));
+        }
+    }
+    sizes.full = section(&bump);
+    for slot in &mut caches {
+        for (number, layer) in of_kind(LayerKind::Sliding) {
+            let stored = rows(layer, text.sliding_window, wish.kv, &mut bump);
+            slot[number] = Some(kv_layer(layer, stored, Rows::default(), text.sliding_window));
+        }
+    }
+    sizes.sliding = section(&bump);
+
+    let chunk = wish.chunk.min(context);
+    // Staged rows are of the running chunk, so all slots share them.
+    for (number, layer) in of_kind(LayerKind::Sliding) {
+        let staged = rows(layer, chunk, wish.kv, &mut bump);
+        for slot in &mut caches {
+            if let Some(cache) = &mut slot[number] {
+                cache.staged = staged;
+            }
+        }
+    }
+    let work = lay_out_work(text, weights, wish, context, table, vectors.pairs, &mut bump);
+    sizes.work = section(&bump);
+    Layout { sizes, weights: placed, vectors, caches, work, heads: text.num_attention_heads }
+}
+
+/// The kernels' word for how a matrix is stored.
+pub(super) fn kind_of(storage: Storage) -> Kind {
+    match storage {
+        Storage::Plain | Storage::Stacked { .. } => Kind::PlainBf16,
+        Storage::Packed(ScaleDtype::F16) => Kind::PackedF16,
+        Storage::Packed(ScaleDtype::BF16) => Kind::PackedBf16,
+        Storage::Packed(ScaleDtype::F32) => Kind::PackedF32,
+    }
+}
+
+/// Bytes of a row's words (or values) and of its steps.
+pub(super) fn row_bytes(stored: &Stored) -> [usize; 2] {
+    match stored.storage {
+        Storage::Plain | Storage::Stacked { .. } => [2 * stored.columns, 0],
+        Storage::Packed(dtype) => [stored.columns / 2, stored.columns / 32 * dtype.bytes()],
+    }
+}
+
+fn place(stored: &Stored, bump: &mut Bump) -> Matrix {
+    let [values, steps] = row_bytes(stored).map(|bytes| bump.take(stored.rows * bytes));
+    let kind = kind_of(stored.storage);
+    let (rows, columns) = (stored.rows as i32, stored.columns as i32);
+    Matrix { values, steps, rows, columns, kind: kind as i32, padding: 0 }
+}
+
+fn lay_out_vectors(text: &TextConfig, weights: &Weights<Stored>, bump: &mut Bump) -> Vectors {
+    let mut contents = Vec::new();
+    let mut put = |vector: &[f32]| {
+        let address = bump.floats(vector.len());
+        contents.push((address, vector.to_vec()));
+        address
+    };
+    // Layers of one kind turn alike; a kind's frequencies are stored once.
+    let mut kinds: Vec<(Vec<f32>, usize)> = Vec::new();
+    let mut pairs = 0;
+    let layers = text
+        .layers
+        .iter()
+        .zip(&weights.layers)
+        .map(|(config, layer): (&LayerConfig, &LayerWeights<Stored>)| {
+            let frequencies = crate::attention::frequencies(&config.rope, config.head_dim);
+            let known = kinds.iter().find(|(known, _)| *known == frequencies);
+            let first_pair = known.map_or(pairs, |(_, first)| *first);
+            if known.is_none() {
+                pairs += frequencies.len();
+                kinds.push((frequencies, first_pair));
+            }
+            LayerVectors {
+                input_norm: put(&layer.input_norm),
+                q_norm: put(&layer.q_norm),
+                k_norm: layer.keys_and_values.as_ref().map_or(0, |own| put(&own.k_norm)),
+                post_attention_norm: put(&layer.post_attention_norm),
+                pre_mlp_norm: put(&layer.pre_mlp_norm),
+                post_mlp_norm: put(&layer.post_mlp_norm),
+                post_block_norm: layer
+                    .per_layer_block
+                    .as_ref()
+                    .map_or(0, |block| put(&block.post_norm)),
+                first_pair,
+            }
+        })
+        .collect();
+    let norm = put(&weights.norm);
+    let inputs: Option<&PerLayerInputs<Stored>> = weights.per_layer_inputs.as_ref();
+    let projection_norm = inputs.map_or(0, |inputs| put(&inputs.projection_norm));
+    let all: Vec<f32> = kinds.into_iter().flat_map(|(frequencies, _)| frequencies).collect();
+    let frequencies = put(&all);
+    Vectors { projection_norm, norm, layers, frequencies, contents, pairs }
+}
+
+fn rows(layer: &LayerConfig, positions: usize, kv: KvType, bump: &mut Bump) -> Rows {
+    let numbers = positions * layer.kv_heads * layer.head_dim;
+    let (keys, values) =
+        (bump.take(numbers * kv.number_bytes()), bump.take(numbers * kv.number_bytes()));
+    let mut steps = || if kv == KvType::Q8 { bump.take(2 * numbers.div_ceil(32)) } else { 0 };
+    Rows { keys, values, key_steps: steps(), value_steps: steps() }
+}
+
+fn kv_layer(layer: &LayerConfig, stored: Rows, staged: Rows, window: usize) -> KvLayer {
+    KvLayer {
+        stored,
+        staged,
+        kv_heads: layer.kv_heads as i32,
+        head_dim: layer.head_dim as i32,
+        window: window as i32,
+        padding: 0,
+    }
+}
+
+fn lay_out_work(
+    text: &TextConfig,
+    weights: &Weights<Stored>,
+    wish: &Wish,
+    context: usize,
+    table: TablePlace,
+    pairs: usize,
+    bump: &mut Bump,
+) -> Work {
+    let hidden = text.hidden_size;
+    let width = text.hidden_size_per_layer_input;
+    let heads = text.num_attention_heads;
+    let all_layers = text.layers.len() * width;
+    let widest = |of: &dyn Fn(&LayerConfig) -> usize| text.layers.iter().map(of).max().unwrap_or(0);
+    let qkv = widest(&|layer| {
+        let (q, k) = qkv_width(text, layer);
+        q + 2 * k
+    });
+    let attention = widest(&|layer| heads * layer.head_dim);
+    let mlp = widest(&|layer| layer.intermediate_size);
+    let owning = &text.layers[..text.owning_layers()];
+    let owning_mlp = owning.iter().map(|layer| layer.intermediate_size).max().unwrap_or(mlp);
+    // 64 positions at least in a piece; two blocks a multiprocessor fill the card.
+    let max_pieces = (2 * wish.multiprocessors).min(context.div_ceil(64));
+    let max_pieces = max_pieces.clamp(SLIDING_PIECES, MOST_PIECES);
+    let head_dim = widest(&|layer| layer.head_dim);
+    let chunk = wish.chunk.min(context);
+
+    let mut work = Work { chunk, max_pieces, ..Work::default() };
+    work.streams = [bump.floats(hidden), bump.floats(hidden)];
+    work.deltas = [bump.floats(hidden), bump.floats(hidden), bump.floats(hidden)];
+    work.qkv = bump.floats(qkv);
+    work.attention = bump.floats(attention);
+    work.mlp = bump.floats(mlp);
+    work.gate = bump.floats(width);
+    // 16 bytes more: they are copied 16 at a time, and behind the kernel `digits` lies a scale.
+    let digits = |columns: usize| digit_bytes(columns) + 16;
+    work.attention_digits = bump.take(digits(attention));
+    work.mlp_digits = bump.take(digits(mlp));
+    work.gate_digits = bump.take(digits(width));
+    work.per_layer = bump.floats(all_layers);
+    work.turns = bump.floats(2 * pairs);
+    work.logits = bump.floats(text.vocab_size);
+    work.step = bump.take(16);
+    work.id = bump.take(4);
+    work.pieces = bump.floats(heads * max_pieces * head_dim);
+    work.piece_state = bump.floats(2 * heads * max_pieces);
+    work.finished = bump.take(4 * heads);
+    if let (Some(inputs), TablePlace::Disk) = (&weights.per_layer_inputs, table) {
+        let [words, steps] = row_bytes(&inputs.embed_tokens);
+        work.table_words = bump.take(chunk * words);
+        work.table_steps = bump.take(chunk * steps);
+    }
+
+    work.wide = (chunk * (2 * owning_mlp).max(all_layers)).max(text.vocab_size).max(2 * mlp);
+    work.chunk_for_all = (work.wide / (2 * mlp).max(all_layers)).clamp(1, chunk);
+    work.activation_numbers =
+        (chunk * owning_mlp.max(attention).max(hidden)).max(work.chunk_for_all * mlp);
+    work.chunk_ids = bump.take(4 * chunk);
+    work.chunk_stream = bump.floats(chunk * hidden);
+    work.chunk_delta = bump.floats(chunk * hidden);
+    work.chunk_qkv = bump.floats(chunk * qkv);
+    work.chunk_attention = bump.floats(chunk * attention);
+    work.chunk_wide = bump.floats(work.wide);
+    work.chunk_per_layer = bump.floats(chunk * all_layers);
+    work.chunk_turns = bump.floats(2 * chunk * pairs);
+    work.activations = bump.floats(work.activation_numbers);
+    work.activation_scales = bump.floats(chunk);
+    work
+}
