@@ -60,5 +60,36 @@ fn recover(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, recover);
+/// What a conversion runs on nearly every group, and what the others get after it.
+fn settle(criterion: &mut Criterion) {
+    for (signs, signed) in [("positive steps", false), ("either sign", true)] {
+        let groups: Vec<[u8; 64]> = groups(signed)
+            .iter()
+            .map(|group| std::array::from_fn(|byte| group[byte / 2].to_le_bytes()[byte % 2]))
+            .collect();
+        let mut settled = vec![None; GROUPS];
+        let mut benchmark = criterion.benchmark_group(format!("settle, {signs}"));
+        benchmark.sample_size(30).measurement_time(Duration::from_secs(2));
+        benchmark.throughput(Throughput::ElementsAndBytes {
+            elements: GROUPS as u64,
+            bytes: (GROUPS * 64) as u64,
+        });
+        for leaf in Leaf::available() {
+            for dtype in ScaleDtype::ALL {
+                leaf.settle(&groups, dtype, &mut settled);
+                let share = settled.iter().flatten().count() as f64 / GROUPS as f64;
+                let name = format!("{}, {dtype}, {:.1} % settled", leaf.name, 100.0 * share);
+                benchmark.bench_function(name, |bencher| {
+                    bencher.iter(|| {
+                        leaf.settle(black_box(&groups), dtype, &mut settled);
+                        black_box(&mut settled);
+                    });
+                });
+            }
+        }
+        benchmark.finish();
+    }
+}
+
+criterion_group!(benches, recover, settle);
 criterion_main!(benches);

@@ -51,14 +51,14 @@ pub(super) struct Fit {
 }
 
 /// Bit patterns of 2^-100 and 2^100: inside, products and quotients by small numbers stay normal.
-const PLAIN: std::ops::RangeInclusive<u16> = (27 << 7)..=(227 << 7);
+pub(super) const PLAIN: std::ops::RangeInclusive<u16> = (27 << 7)..=(227 << 7);
 
 /// Adding 1.5·2^23 rounds an f32 between 0 and 2^22 to a whole number, half to even, which then
 /// stands in the lowest bits.
-const ROUNDER: f32 = 12_582_912.0;
+pub(super) const ROUNDER: f32 = 12_582_912.0;
 
 /// The peaks in the order in which they are tried: the likeliest first, as releases have them.
-const PEAKS: [i32; 4] = [7, 8, 6, 5];
+pub(super) const PEAKS: [i32; 4] = [7, 8, 6, 5];
 
 /// Judges a group.
 #[inline(always)]
@@ -180,12 +180,20 @@ impl Levels {
                 }
             }
         }
-        // A step `factor` times as large under levels so much smaller.
-        let factor = f64::from(factor);
-        let at = |pattern: i32| f64::from(f32::from_bits(pattern as u32)) * factor;
-        let low = End { at: at(self.low & !1), open: self.low & 1 == 1 };
-        let high = End { at: at((self.high + 1) & !1), open: self.high & 1 == 1 };
-        Some(Fit { codes, peak: peak as u8, negative, interval: Interval { low, high } })
+        let interval = interval(self.low, self.high, factor);
+        Some(Fit { codes, peak: peak as u8, negative, interval })
+    }
+}
+
+/// The interval between two ends as the lanes have them, of a step `factor` times as large under
+/// levels so much smaller.
+#[inline(always)]
+pub(super) fn interval(low: i32, high: i32, factor: i8) -> Interval {
+    let factor = f64::from(factor);
+    let at = |pattern: i32| f64::from(f32::from_bits(pattern as u32)) * factor;
+    Interval {
+        low: End { at: at(low & !1), open: low & 1 == 1 },
+        high: End { at: at((high + 1) & !1), open: high & 1 == 1 },
     }
 }
 

@@ -1,4 +1,5 @@
-//! `lanes.rs`, `readers.rs` and `settle.rs`, compiled once for each instruction set.
+//! `lanes.rs`, `readers.rs` and `settle.rs`, compiled once for each instruction set; with AVX2 the
+//! last one is `avx2.rs` instead.
 
 use std::sync::LazyLock;
 
@@ -12,7 +13,7 @@ use super::settle::{self, Settled};
 /// A way to judge groups. All of them give the same answers.
 #[derive(Clone, Copy)]
 pub struct Leaf {
-    /// What the processor needs: "baseline", "avx2", "avx512".
+    /// What the processor needs: "baseline", "avx2".
     pub name: &'static str,
     pub(super) judge: fn(&[u16; GROUP]) -> Judged,
     settle_all: SettleAll,
@@ -37,11 +38,9 @@ impl Leaf {
         }];
         #[cfg(target_arch = "x86_64")]
         {
-            if std::is_x86_feature_detected!("avx2") {
-                leaves.push(avx2::leaf());
-            }
-            if avx512::detected() {
-                leaves.push(avx512::leaf());
+            // Every processor with AVX2 counts bits; it is asked all the same.
+            if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt") {
+                leaves.push(x86_64_v3::leaf());
             }
         }
         leaves
@@ -97,17 +96,13 @@ mod baseline {
 
 /// x86-64 since Haswell (2013) and Excavator (2015).
 #[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::{Differing, GROUP, Judged, Leaf, ScaleDtype, Settled, lanes, readers, settle};
+mod x86_64_v3 {
+    use super::super::avx2;
+    use super::{Differing, GROUP, Judged, Leaf, ScaleDtype, lanes, readers};
 
     #[target_feature(enable = "avx2")]
     fn judge(bits: &[u16; GROUP]) -> Judged {
         lanes::judge(bits)
-    }
-
-    #[target_feature(enable = "avx2")]
-    fn settle_all(groups: &[[u8; 2 * GROUP]], dtype: ScaleDtype, settled: &mut [Option<Settled>]) {
-        settle::settle_all(groups, dtype, settled);
     }
 
     #[target_feature(enable = "avx2")]
@@ -125,59 +120,12 @@ mod avx2 {
     pub(super) fn leaf() -> Leaf {
         Leaf {
             name: "avx2",
-            // SAFETY: `available` asks for this leaf only where AVX2 was detected.
+            // SAFETY: `available` asks for this leaf only where AVX2 and POPCNT were detected.
             judge: |bits| unsafe { judge(bits) },
             // SAFETY: as above.
-            settle_all: |groups, dtype, settled| unsafe { settle_all(groups, dtype, settled) },
-            // SAFETY: as above.
-            differing: |bits, codes, step, dtype, exact| unsafe {
-                differing(bits, codes, step, dtype, exact)
+            settle_all: |groups, dtype, settled| unsafe {
+                avx2::settle_all(groups, dtype, settled)
             },
-        }
-    }
-}
-
-/// x86-64 with 512-bit registers.
-#[cfg(target_arch = "x86_64")]
-mod avx512 {
-    use super::{Differing, GROUP, Judged, Leaf, ScaleDtype, Settled, lanes, readers, settle};
-
-    pub(super) fn detected() -> bool {
-        std::is_x86_feature_detected!("avx512f")
-            && std::is_x86_feature_detected!("avx512bw")
-            && std::is_x86_feature_detected!("avx512vl")
-            && std::is_x86_feature_detected!("avx512dq")
-    }
-
-    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512dq")]
-    fn judge(bits: &[u16; GROUP]) -> Judged {
-        lanes::judge(bits)
-    }
-
-    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512dq")]
-    fn settle_all(groups: &[[u8; 2 * GROUP]], dtype: ScaleDtype, settled: &mut [Option<Settled>]) {
-        settle::settle_all(groups, dtype, settled);
-    }
-
-    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512dq")]
-    fn differing(
-        bits: &[u16; GROUP],
-        codes: &[i8; GROUP],
-        step: f32,
-        dtype: ScaleDtype,
-        exact: bool,
-    ) -> Differing {
-        readers::differing(bits, codes, step, dtype, exact)
-    }
-
-    /// For [`Leaf::available`] alone.
-    pub(super) fn leaf() -> Leaf {
-        Leaf {
-            name: "avx512",
-            // SAFETY: `available` asks for this leaf only where all four were detected.
-            judge: |bits| unsafe { judge(bits) },
-            // SAFETY: as above.
-            settle_all: |groups, dtype, settled| unsafe { settle_all(groups, dtype, settled) },
             // SAFETY: as above.
             differing: |bits, codes, step, dtype, exact| unsafe {
                 differing(bits, codes, step, dtype, exact)

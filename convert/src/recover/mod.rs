@@ -9,8 +9,10 @@
 //! Read in this order: [`interval`](self) arithmetic in `interval.rs` (why everything is exact),
 //! `exactly.rs` (the definition, value by value), `lanes.rs` (the same for 32 values at once, and
 //! why four peaks are enough), `step.rs` (which number is stored), `settle.rs` (all of it at a stroke,
-//! for the usual group).
+//! for the usual group), `avx2.rs` (that again, by hand).
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod exactly;
 mod interval;
 mod lanes;

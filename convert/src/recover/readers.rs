@@ -19,7 +19,7 @@ pub struct Differing {
 }
 
 /// Between these magnitudes of a step all products with codes are normal f16 numbers.
-const PLAIN_F16: std::ops::RangeInclusive<f32> = 6.103_515_6e-5..=8188.0;
+pub(super) const PLAIN_F16: std::ops::RangeInclusive<f32> = 6.103_515_6e-5..=8188.0;
 
 /// Counts for a group of bf16 bit patterns, its codes and its stored step; `exact` says that this
 /// step gives all 32 values.
