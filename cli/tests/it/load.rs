@@ -129,6 +129,14 @@ fn draw(state: &mut u64) -> Asked {
                 },
             )
         }
+        6 => {
+            let more = json!({"prompt": "once upon a time", "n": 2, "max_tokens": 1 + random(state) % 40,
+                "logprobs": 3, "seed": random(state)});
+            ask("completions", "/v1/completions", more, |response| {
+                response.status == 200
+                    && response.json()["choices"].as_array().is_some_and(|list| list.len() == 2)
+            })
+        }
         7 => {
             let body = json!({"input": "What's 17+25?", "temperature": 0, "stream": true});
             ask("responses", "/v1/responses", body, |response| {
