@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use w4pack_runtime::chat::{
-    ChatText, Conversation, SpecialTokens, StreamDecoder, Tokenizer, messages,
+    ChatText, Conversation, Most, SpecialTokens, StreamDecoder, Tokenizer, messages,
 };
 use w4pack_runtime::{Engine, Generation, Request, logits_file::write_logits};
 
@@ -92,7 +92,7 @@ fn prompt(text: Option<&ChatText>, arguments: &RunArguments, model: &str) -> Res
             .hint("give token ids with --tokens")
     })?;
     if arguments.raw {
-        return Ok(text.tokenizer().encode_raw(question)?);
+        return Ok(text.tokenizer().encode_raw(question, Most::ANY)?);
     }
     if text.template().is_none() {
         let message = format!("`{model}` has no chat template to put a --prompt in");

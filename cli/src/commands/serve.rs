@@ -83,6 +83,7 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions> {
         api_keys: api_keys(&arguments.api_key)?,
         cors: cors.collect::<Result<_, _>>()?,
         body_limit: arguments.body_limit.saturating_mul(1 << 20),
+        ..ServerOptions::default()
     })
 }
 
@@ -148,7 +149,10 @@ fn load(files: Files, arguments: &ServeArguments, name: &str, quiet: bool) -> Re
             warn(&format!("`{name}` has no chat template: /v1/completions works, chats do not"))
         }
     }
-    let slots = arguments.slots.unwrap_or_else(|| default_slots(&engine));
+    let slots = match arguments.slots {
+        Some(slots) => checked_slots(slots, &engine)?,
+        None => default_slots(&engine),
+    };
     let prompt_cache = arguments.cache_dir.as_ref().map(|folder| {
         let weights = fingerprint(&checkpoint)?;
         let limit = arguments.cache_limit.saturating_mul(1 << 20);
@@ -176,6 +180,25 @@ fn default_slots(engine: &Engine) -> usize {
     }
     let slot = slot_bytes(engine).max(1);
     available_bytes().map_or(1, |bytes| (bytes / 2 / slot).clamp(1, MOST_DEFAULT_SLOTS))
+}
+
+/// Refuses more slots than memory could ever hold. A card's are refused by its own plan.
+fn checked_slots(slots: usize, engine: &Engine) -> Result<usize> {
+    let (slot, Some(available)) = (slot_bytes(engine).max(1), available_bytes()) else {
+        return Ok(slots);
+    };
+    let fitting = (available / slot).max(1);
+    if engine.card().is_some() || slots <= fitting {
+        return Ok(slots);
+    }
+    let message = format!(
+        "--slots {slots}: a slot of {} positions takes {} MiB when full, and {} MiB are free",
+        engine.context(),
+        slot.div_ceil(1 << 20),
+        available >> 20,
+    );
+    let hint = format!("at most --slots {fitting}, or a shorter --context");
+    Err(Usage::new(message).hint(hint).into())
 }
 
 /// Bytes of one slot that is full.

@@ -1,93 +1,11 @@
 //! `w4pack serve` as those have it who start and stop it.
 
+use crate::served::{Served, packed};
 use crate::support::*;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// The small trained model, packed.
-fn packed(folder: &Path) -> String {
-    let (google, packed) = (folder.join("google"), folder.join("packed"));
-    w4pack_fixtures::trained::write(&google).unwrap();
-    succeed(&["convert", text(&google), "--out", text(&packed), "--quiet"]);
-    text(&packed).to_owned()
-}
-
-/// A server, killed if a test fails.
-struct Served {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-    address: String,
-}
-
-impl Served {
-    fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Served {
-        let mut child = Command::new(assert_cmd::cargo::cargo_bin!("w4pack"))
-            .args(["serve", "--port", "0", "--device", "cpu", "--context", "1024"])
-            .args(arguments)
-            .env_remove("W4PACK_API_KEY")
-            .envs(environment.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("listening on http://").unwrap().trim().to_owned();
-        let served = Served { child, stdout, address };
-        let begun = Instant::now();
-        while served.send("GET", "/health", &[], "").0 != 200 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it is never ready");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        served
-    }
-
-    fn send(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
-        let mut connection = TcpStream::connect(&self.address).unwrap();
-        let mut request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
-        for header in headers {
-            request += &format!("{header}\r\n");
-        }
-        request += &format!(
-            "content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        connection.write_all(request.as_bytes()).unwrap();
-        let mut response = String::new();
-        connection.read_to_string(&mut response).unwrap();
-        let status = response.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, response.split_once("\r\n\r\n").unwrap().1.to_owned())
-    }
-
-    fn chat(&self, body: &Value) -> (u16, String) {
-        self.send("POST", "/v1/chat/completions", &[], &body.to_string())
-    }
-
-    fn signal(&self, name: &str) {
-        let number = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &number]).status().unwrap().success());
-    }
-
-    /// Waits for its end: the exit code, and what else was on stdout.
-    fn end(mut self) -> (Option<i32>, String) {
-        let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).unwrap();
-        (self.child.wait().unwrap().code(), rest)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn sum() -> Value {
     json!({"messages": [{"role": "user", "content": "What's 17+25?"}], "temperature": 0})
@@ -121,7 +39,7 @@ fn answers_that_run_end_before_the_server_does() {
         "seed": 1, "logit_bias": {"1": -100, "106": -100, "50": -100}, "stream": true})
         .to_string();
     let head = format!(
-        "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
@@ -138,6 +56,21 @@ fn answers_that_run_end_before_the_server_does() {
     assert!(rest.contains("data: [DONE]"), "{rest}");
     assert!(rest.contains("\"finish_reason\":\"length\""), "{rest}");
     assert_eq!(served.end().0, Some(0));
+}
+
+/// Addresses of either kind are listened on, and a grace beyond all clocks is one without an end.
+#[test]
+fn any_address_and_any_grace() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = packed(folder.path());
+    let served = Served::start(
+        &["--model", &model, "--host", "::1", "--grace", "18446744073709551615"],
+        &[],
+    );
+    assert!(served.address.starts_with("[::1]:"), "{}", served.address);
+    assert_eq!(served.chat(&sum()).0, 200);
+    served.signal("TERM");
+    assert_eq!(served.end(), (Some(0), String::new()));
 }
 
 #[test]
@@ -189,8 +122,16 @@ fn wrong_use_is_named() {
         let talk = refuse(2, &[&["serve", "--port", "0"], arguments].concat());
         assert!(talk.contains(words), "{arguments:?}: {talk}");
     }
-    // A port is asked for only when the model is there.
+    // More slots than memory holds, by little or beyond all numbers.
     let model = packed(folder.path());
+    for slots in ["10000000", "18446744073709551615"] {
+        let talk = refuse(
+            2,
+            &["serve", "--port", "0", "--device", "cpu", "--model", &model, "--slots", slots],
+        );
+        assert!(talk.contains("MiB are free") && talk.contains("hint: at most --slots"), "{talk}");
+    }
+    // A port is asked for only when the model is there.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let talk = refuse(1, &["serve", "--port", &port, "--model", &model]);

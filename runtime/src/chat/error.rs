@@ -1,5 +1,18 @@
 //! What can go wrong between text and ids.
 
+/// What kind of fault a part of a conversation has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Something that must be there is not.
+    Missing,
+    /// A field that nobody knows.
+    Unknown,
+    /// Something known that is not done.
+    Unsupported,
+    /// Anything else that it must not be.
+    Value,
+}
+
 /// An error of the chat rooms. Its text names the file, says what was tried and what was found.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatError {
@@ -54,6 +67,24 @@ pub enum ChatError {
         /// What the tokenizer said.
         finding: String,
     },
+    /// A text with more tokens than it may have. How many more was not counted.
+    #[error("the text has more than {most} tokens")]
+    TooLong {
+        /// Tokens it may have.
+        most: usize,
+    },
+    /// A row of characters of which any two neighbours may be part of one token: only the row as a
+    /// whole could be encoded.
+    #[error(
+        "{bytes} bytes of text stand in a row without a word's end, as if one character were \
+         repeated: at most {most} are encoded"
+    )]
+    Uncut {
+        /// Bytes in the row.
+        bytes: usize,
+        /// Bytes that may stand in one.
+        most: usize,
+    },
     /// An id without a token.
     #[error("token id {id} is not in {file}")]
     UnknownId {
@@ -107,6 +138,8 @@ pub enum ChatError {
         message: usize,
         /// Where in the message, e.g. `.tool_calls[0].function.arguments`.
         path: String,
+        /// What kind of fault it is.
+        fault: Fault,
         /// What is wrong.
         finding: String,
     },
@@ -117,6 +150,8 @@ pub enum ChatError {
         tool: usize,
         /// Where in the declaration, e.g. `.function.name`.
         path: String,
+        /// What kind of fault it is.
+        fault: Fault,
         /// What is wrong.
         finding: String,
     },

@@ -15,6 +15,7 @@ mod formats;
 mod held;
 mod keywords;
 mod lark;
+mod patterns;
 mod vocabulary;
 
 use std::sync::{Arc, OnceLock};
@@ -31,10 +32,6 @@ pub use calls::{CallRules, Choice, ToolDeclaration};
 pub use error::GrammarError;
 use held::{Held, UntilCall};
 use lark::Lark;
-
-/// White space that JSON may have between two of its pieces: none, a space, or a line break with an
-/// indentation. Only one such run can stand in one place, so an answer cannot drift off into spaces.
-const JSON_SPACE: &str = r" |\n {0,40}";
 
 /// Parts of the vocabulary that are allowed or forbidden as a whole most of the time: pieces of a
 /// JSON string, and pieces of a string between two `<|"|>`.
@@ -81,7 +78,7 @@ impl Grammars {
     ///
     /// # Errors Only those of the grammar engine.
     pub fn json_object(&self, after_prompt: &str) -> Result<Box<dyn Constraint>, GrammarError> {
-        self.json(json!({"type": "object"}), after_prompt)
+        self.json(any_object(), after_prompt)
     }
 
     /// An answer that is JSON of a schema, a thought before it as in
@@ -93,34 +90,33 @@ impl Grammars {
         schema: &Value,
         after_prompt: &str,
     ) -> Result<Box<dyn Constraint>, GrammarError> {
-        let unsupported = keywords::unsupported_in_json(schema);
-        if !unsupported.is_empty() {
-            return Err(GrammarError::Unsupported { keywords: unsupported });
-        }
-        match keywords::with_patterns(&keywords::cleaned(schema)) {
-            Value::Bool(true) => self.json(json!({}), after_prompt),
-            schema @ Value::Object(_) => self.json(schema, after_prompt),
-            other => Err(GrammarError::Schema {
-                finding: format!("{other} is no schema that anything could match"),
-            }),
-        }
+        self.json(enforced(schema)?, after_prompt)
     }
 
-    fn json(
+    /// An answer that is JSON, of the schema if there is one, or calls that the model chooses to make:
+    /// those of strict tools fit their schemas, those of others are calls. A thought may come first.
+    ///
+    /// # Errors As [`json_schema`](Self::json_schema) and [`calls`](Self::calls).
+    pub fn json_or_calls(
         &self,
-        mut schema: Value,
-        after_prompt: &str,
+        schema: Option<&Value>,
+        rules: &CallRules<'_>,
     ) -> Result<Box<dyn Constraint>, GrammarError> {
-        schema["x-guidance"] = json!({
-            "whitespace_flexible": true,
-            "whitespace_pattern": JSON_SPACE,
-        });
+        let schema = schema.map_or(Ok(any_object()), enforced)?;
         let mut lark = Lark::new(&self.tokenizer)?;
+        let calls = calls::some_calls(&mut lark, rules)?;
+        let json = lark.json(schema);
+        let thought = lark.thought(rules.after_prompt);
+        lark.rule("start", &format!("{thought} ({json} | {calls})"));
+        Ok(Box::new(self.held(self.for_json()?, lark)?))
+    }
+
+    fn json(&self, schema: Value, after_prompt: &str) -> Result<Box<dyn Constraint>, GrammarError> {
+        let mut lark = Lark::new(&self.tokenizer)?;
+        let json = lark.json(schema);
         let thought = lark.thought(after_prompt);
-        lark.rule("start", &format!("{thought} json"));
-        lark.rule("json", &format!("%json {schema}"));
-        let matcher = self.matcher(self.for_json()?, lark)?;
-        Ok(Box::new(Held::new(matcher)))
+        lark.rule("start", &format!("{thought} {json}"));
+        Ok(Box::new(self.held(self.for_json()?, lark)?))
     }
 
     /// An answer that calls tools; `None` where nothing has to be enforced.
@@ -146,10 +142,10 @@ impl Grammars {
             }
             Choice::Auto => {
                 calls::one_call(&mut lark, rules)?;
-                let matcher = self.matcher(self.for_calls()?, lark)?;
+                let one_call = self.held(self.for_calls()?, lark)?;
                 let id = |token| self.control(token);
                 Ok(Some(Box::new(UntilCall::new(held::UntilCallRules {
-                    matcher,
+                    one_call,
                     call: id(CALL)?,
                     call_end: id(CALL_END)?,
                     channel: id(CHANNEL)?,
@@ -160,9 +156,10 @@ impl Grammars {
                 }))))
             }
             Choice::Required | Choice::Named(_) => {
-                calls::answer_of_calls(&mut lark, rules)?;
-                let matcher = self.matcher(self.for_calls()?, lark)?;
-                Ok(Some(Box::new(Held::new(matcher))))
+                let calls = calls::some_calls(&mut lark, rules)?;
+                let thought = lark.thought(rules.after_prompt);
+                lark.rule("start", &format!("{thought} {calls}"));
+                Ok(Some(Box::new(self.held(self.for_calls()?, lark)?)))
             }
         }
     }
@@ -171,12 +168,11 @@ impl Grammars {
         self.tokenizer.id(token).ok_or(GrammarError::MissingToken { token })
     }
 
-    fn matcher(&self, factory: &ParserFactory, lark: Lark) -> Result<Matcher, GrammarError> {
-        let grammar = TopLevelGrammar::from_lark(lark.into_text());
-        let parser = factory.create_parser(grammar);
-        parser
-            .map(|parser| Matcher::new(Ok(parser)))
-            .map_err(|error| GrammarError::Schema { finding: format!("{error:#}") })
+    fn held(&self, factory: &ParserFactory, lark: Lark) -> Result<Held, GrammarError> {
+        let grammar = TopLevelGrammar::from_lark(lark.into_text()?);
+        let parser = factory.create_parser(grammar).map_err(|error| format!("{error:#}"));
+        let held = parser.and_then(|parser| Held::begin(Matcher::new(Ok(parser))));
+        held.map_err(|error| GrammarError::Schema { finding: finding(&error) })
     }
 
     fn for_json(&self) -> Result<&ParserFactory, GrammarError> {
@@ -185,6 +181,37 @@ impl Grammars {
 
     fn for_calls(&self) -> Result<&ParserFactory, GrammarError> {
         factory(&self.for_calls, &self.environment, &CALL_SLICES)
+    }
+}
+
+/// The schema of [`Grammars::json_object`].
+fn any_object() -> Value {
+    json!({"type": "object"})
+}
+
+/// A schema as llguidance takes it, if all that it asks for is enforced.
+fn enforced(schema: &Value) -> Result<Value, GrammarError> {
+    let unsupported = keywords::unsupported_in_json(schema);
+    if !unsupported.is_empty() {
+        return Err(GrammarError::Unsupported { keywords: unsupported });
+    }
+    patterns::check(schema)?;
+    match keywords::with_patterns(&keywords::cleaned(schema)) {
+        Value::Bool(true) => Ok(json!({})),
+        schema @ Value::Object(_) => Ok(schema),
+        other => Err(GrammarError::Schema {
+            finding: format!("{other} is no schema that anything could match"),
+        }),
+    }
+}
+
+/// What llguidance says of a grammar, without the grammar, which nobody but it has seen.
+fn finding(error: &str) -> String {
+    let error = error.split("\n   1 | ").next().unwrap_or_default();
+    let error = error.rsplit("failed to compile JSON schema: ").next().unwrap_or_default();
+    match error.replace("<non-verbose/>", "").trim() {
+        "NoExtensionBias" => "no answer that ends can match it".to_owned(),
+        error => error.to_owned(),
     }
 }
 
@@ -199,7 +226,12 @@ fn factory<'f>(
         let capabilities = InferenceCapabilities::default();
         let mut factory = ParserFactory::new(environment, capabilities, &slices)
             .map_err(|error| error.to_string())?;
-        *factory.limits_mut() = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
+        *factory.limits_mut() = ParserLimits {
+            verbose_errors: false,
+            // An object with a thousand properties that may be missing takes four thousand.
+            max_items_in_row: 20_000,
+            ..ParserLimits::default()
+        };
         factory.quiet();
         Ok(factory)
     });

@@ -29,6 +29,7 @@
 //! ```
 
 mod control;
+mod cuts;
 pub mod error;
 pub mod grammar;
 pub(crate) mod markers;
@@ -40,12 +41,12 @@ pub mod stream;
 pub mod template;
 pub mod text;
 pub mod tokenizer;
-mod tools;
+pub(crate) mod tools;
 
-pub use error::ChatError;
+pub use error::{ChatError, Fault};
 pub use grammar::{CallRules, Choice, GrammarError, Grammars, ToolDeclaration};
 pub use parse::{Output, OutputEvent, OutputParser, ToolCall, parse_output};
 pub use stream::StreamDecoder;
 pub use template::{ChatTemplate, RenderRequest, TemplateWarning};
 pub use text::{ChatText, Conversation, Prompt};
-pub use tokenizer::{SpecialTokens, Tokenizer};
+pub use tokenizer::{Most, SpecialTokens, Tokenizer};

@@ -12,7 +12,7 @@ use super::grammar::{GrammarError, Grammars};
 use super::markers::{MODEL_TURN, RESPONSE_END, TURN_END};
 use super::marks::{marked_map, marked_value, unmarked};
 use super::template::{ChatTemplate, RenderRequest, TEMPLATE_FILE, TemplateWarning};
-use super::tokenizer::Tokenizer;
+use super::tokenizer::{Most, Tokenizer};
 use super::{messages, tools};
 use crate::error::Result;
 use crate::generation_config::GenerationDefaults;
@@ -133,6 +133,15 @@ impl ChatText {
     /// # Errors The checkpoint has no template, a message or a tool has the wrong shape, or the
     /// template refuses them.
     pub fn prompt(&self, conversation: &Conversation<'_>) -> Result<Prompt, ChatError> {
+        self.prompt_within(conversation, Most::ANY)
+    }
+
+    /// [`prompt`](Self::prompt), refused as soon as it is seen to be too long.
+    pub fn prompt_within(
+        &self,
+        conversation: &Conversation<'_>,
+        most: Most,
+    ) -> Result<Prompt, ChatError> {
         let template = self.template.as_ref().ok_or(ChatError::NoTemplate)?;
         let control = self.tokenizer.control();
         let preserves = conversation.extra.and_then(|extra| extra.get(PRESERVE_THINKING));
@@ -162,7 +171,7 @@ impl ChatText {
         if rendered.trim_end().ends_with(TURN_END) {
             rendered.push_str(MODEL_TURN);
         }
-        let ids = self.tokenizer.encode_marked(&rendered)?;
+        let ids = self.tokenizer.encode_marked(&rendered, most)?;
         Ok(Prompt { text: unmarked(&rendered, control), ids })
     }
 }

@@ -9,6 +9,7 @@
 use serde_json::Value;
 
 use super::control::ControlTokens;
+use super::cuts::Cuts;
 use super::error::ChatError;
 use super::marks::unmarked;
 use super::stream::CharacterAssembler;
@@ -33,8 +34,24 @@ pub struct Tokenizer {
     /// Sees no control tokens: their texts are text to it.
     encoder: tokenizers::Tokenizer,
     control: ControlTokens,
+    cuts: Cuts,
     bos: Option<u32>,
     named: Vec<(String, String)>,
+}
+
+/// How much of a text is encoded before it is refused as too long ([`ChatError::TooLong`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Most {
+    /// Tokens that there may be.
+    pub tokens: usize,
+    /// Bytes that may stand in a row without a place to cut at: a character a million times over takes
+    /// the tokenizer seconds.
+    pub uncut: usize,
+}
+
+impl Most {
+    /// As much as there is.
+    pub const ANY: Self = Self { tokens: usize::MAX, uncut: usize::MAX };
 }
 
 impl Tokenizer {
@@ -70,7 +87,8 @@ impl Tokenizer {
             .collect();
         encoder.add_special_tokens(flagged).map_err(unreadable)?;
         encoder.set_encode_special_tokens(true);
-        Ok(Self { encoder, control, bos, named })
+        let cuts = Cuts::of(&encoder);
+        Ok(Self { encoder, control, cuts, bos, named })
     }
 
     /// The id of the beginning token, if the files name one.
@@ -109,45 +127,66 @@ impl Tokenizer {
     ///
     /// # Errors Only if the tokenizers crate fails, which it does for no text known.
     pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, ChatError> {
-        self.encode_between(prompt, str::to_owned)
+        self.encode_between(Vec::new(), prompt, str::to_owned, Most::ANY)
     }
 
     /// Encodes text in which nothing is a control token, whatever it looks like.
     ///
     /// # Errors As [`encode_prompt`](Self::encode_prompt).
     pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, ChatError> {
-        let encoding = self.encoder.encode_fast(text, false).map_err(|error| {
-            ChatError::Encode { file: FILE.to_owned(), finding: error.to_string() }
-        })?;
-        Ok(encoding.get_ids().to_vec())
+        let mut ids = Vec::new();
+        self.encode_plain(&mut ids, text, Most::ANY)?;
+        Ok(ids)
+    }
+
+    /// Encodes text as it is (`--raw`), with the beginning token in front.
+    ///
+    /// # Errors
+    /// No file names the beginning token, or there is more than `most`.
+    pub fn encode_raw(&self, text: &str, most: Most) -> Result<Vec<u32>, ChatError> {
+        let bos = self.bos.ok_or(ChatError::NoBeginning)?;
+        self.encode_between(vec![bos], text, str::to_owned, most)
     }
 
     /// Encodes a prompt rendered from marked text (see [`marks`](super::marks)): only control
     /// tokens that the template wrote become their ids.
-    pub(super) fn encode_marked(&self, prompt: &str) -> Result<Vec<u32>, ChatError> {
-        self.encode_between(prompt, |text| unmarked(text, &self.control))
+    pub(super) fn encode_marked(&self, prompt: &str, most: Most) -> Result<Vec<u32>, ChatError> {
+        self.encode_between(Vec::new(), prompt, |text| unmarked(text, &self.control), most)
     }
 
-    /// Ids of control tokens as they are, and of the pieces between them after `plain`.
+    /// Ids of control tokens as they are, and of the pieces between them after `plain`, behind `ids`.
     fn encode_between(
         &self,
+        mut ids: Vec<u32>,
         prompt: &str,
         plain: impl Fn(&str) -> String,
+        most: Most,
     ) -> Result<Vec<u32>, ChatError> {
-        let (mut ids, mut rest) = (Vec::new(), 0);
-        let piece = |ids: &mut Vec<u32>, text: &str| {
-            if !text.is_empty() {
-                ids.extend(self.encode_text(&plain(text))?);
-            }
-            Ok::<(), ChatError>(())
-        };
+        let mut rest = 0;
         for (range, id) in self.control.find(prompt) {
-            piece(&mut ids, &prompt[rest..range.start])?;
+            self.encode_plain(&mut ids, &plain(&prompt[rest..range.start]), most)?;
             ids.push(id);
             rest = range.end;
         }
-        piece(&mut ids, &prompt[rest..])?;
+        self.encode_plain(&mut ids, &plain(&prompt[rest..]), most)?;
         Ok(ids)
+    }
+
+    /// Ids of text without control tokens, behind `ids`, piece by piece.
+    fn encode_plain(&self, ids: &mut Vec<u32>, text: &str, most: Most) -> Result<(), ChatError> {
+        for piece in self.cuts.pieces(text) {
+            if piece.len() > most.uncut {
+                return Err(ChatError::Uncut { bytes: piece.len(), most: most.uncut });
+            }
+            let encoding = self.encoder.encode_fast(piece, false).map_err(|error| {
+                ChatError::Encode { file: FILE.to_owned(), finding: error.to_string() }
+            })?;
+            ids.extend_from_slice(encoding.get_ids());
+            if ids.len() > most.tokens {
+                return Err(ChatError::TooLong { most: most.tokens });
+            }
+        }
+        Ok(())
     }
 
     /// The control tokens.
@@ -158,16 +197,6 @@ impl Tokenizer {
     /// Whether the id is a control token's.
     pub fn is_control(&self, id: u32) -> bool {
         self.token(id).is_some_and(|token| self.control.contains(&token))
-    }
-
-    /// Encodes text as it is (`--raw`), with the beginning token in front.
-    ///
-    /// # Errors
-    /// No file names the beginning token.
-    pub fn encode_raw(&self, text: &str) -> Result<Vec<u32>, ChatError> {
-        let mut ids = vec![self.bos.ok_or(ChatError::NoBeginning)?];
-        ids.extend(self.encode_prompt(text)?);
-        Ok(ids)
     }
 
     /// Decodes ids to text. Bytes that form no character become U+FFFD.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::error::ChatError;
+use super::error::{ChatError, Fault};
 
 /// Longest name of a tool.
 const LONGEST_NAME: usize = 128;
@@ -12,76 +12,107 @@ const LONGEST_NAME: usize = 128;
 ///
 /// # Errors A declaration has the wrong shape, an unknown field, or a name that cannot be written
 /// in a call; the error names tool and place.
-pub(super) fn prepared(tools: &[Value]) -> Result<Vec<Value>, ChatError> {
+pub(crate) fn prepared(tools: &[Value]) -> Result<Vec<Value>, ChatError> {
     let mut ready: Vec<Value> = Vec::with_capacity(tools.len());
     for (index, tool) in tools.iter().enumerate() {
-        let wrong = |(path, finding): (&str, String)| ChatError::Tool {
-            tool: index,
-            path: path.to_owned(),
-            finding,
-        };
+        let wrong =
+            |(path, fault, finding): Wrong| ChatError::Tool { tool: index, path, fault, finding };
         let tool = one(tool).map_err(wrong)?;
-        let name = &tool["function"]["name"];
-        if ready.iter().any(|other| other["function"]["name"] == *name) {
-            return Err(wrong((".function.name", format!("is {name}, as another tool's is"))));
+        if ready.iter().any(|other| name_of(other) == name_of(&tool)) {
+            let finding = format!("is {:?}, as another tool's is", name_of(&tool));
+            return Err(wrong((".function.name".to_owned(), Fault::Value, finding)));
         }
         ready.push(tool);
     }
     Ok(ready)
 }
 
-fn one(tool: &Value) -> Result<Value, (&'static str, String)> {
-    let mut tool = tool.as_object().ok_or(("", "is not a JSON object".to_owned()))?.clone();
+/// The name of a tool that was prepared.
+pub(crate) fn name_of(tool: &Value) -> &str {
+    tool["function"]["name"].as_str().unwrap_or_default()
+}
+
+/// Place in a declaration, and what is wrong there.
+type Wrong = (String, Fault, String);
+
+fn wrong<T>(path: &str, fault: Fault, finding: impl Into<String>) -> Result<T, Wrong> {
+    Err((path.to_owned(), fault, finding.into()))
+}
+
+fn one(tool: &Value) -> Result<Value, Wrong> {
+    let Some(tool) = tool.as_object() else {
+        return wrong("", Fault::Value, "is not a JSON object");
+    };
+    let mut tool = tool.clone();
     tool.retain(|_, value| !value.is_null());
-    if tool.get("type").is_none_or(|kind| kind != "function") {
-        let found = tool.get("type").unwrap_or(&Value::Null);
-        return Err((".type", format!("is {found}: expected \"function\"")));
+    match tool.get("type") {
+        None => return wrong(".type", Fault::Missing, "is missing"),
+        Some(kind) if kind == "function" => {}
+        Some(kind) => {
+            let finding = format!("is {kind}: only \"function\" is done here");
+            return wrong(".type", Fault::Unsupported, finding);
+        }
     }
-    if let Some(key) = unknown(&tool, &["type", "function"]) {
-        return Err(("", format!("has the unknown field {key:?}")));
-    }
-    let Some(Value::Object(function)) = tool.get_mut("function") else {
-        return Err((".function", "is missing, or is not an object".to_owned()));
+    check_fields(&tool, &["type", "function"], "")?;
+    let function = match tool.get_mut("function") {
+        Some(Value::Object(function)) => function,
+        Some(_) => return wrong(".function", Fault::Value, "is not an object"),
+        None => return wrong(".function", Fault::Missing, "is missing"),
     };
     function.retain(|_, value| !value.is_null());
+    // Gemma's template also writes what a function returns.
     let known = ["name", "description", "parameters", "strict", "response"];
-    if let Some(key) = unknown(function, &known) {
-        return Err((".function", format!("has the unknown field {key:?}")));
-    }
-    match function.get("name").and_then(Value::as_str) {
-        Some(name) => check_name(name).map_err(|finding| (".function.name", finding))?,
-        None => return Err((".function.name", "is missing, or is not a text".to_owned())),
+    check_fields(function, &known, ".function")?;
+    match function.get("name") {
+        Some(Value::String(name)) => {
+            check_name(name).or_else(|why| wrong(".function.name", Fault::Value, why))?;
+        }
+        Some(_) => return wrong(".function.name", Fault::Value, "is not a text"),
+        None => return wrong(".function.name", Fault::Missing, "is missing"),
     }
     if function.get("description").is_some_and(|value| !value.is_string()) {
-        return Err((".function.description", "is not a text".to_owned()));
+        return wrong(".function.description", Fault::Value, "is not a text");
     }
     if function.get("strict").is_some_and(|value| !value.is_boolean()) {
-        return Err((".function.strict", "is neither true nor false".to_owned()));
+        return wrong(".function.strict", Fault::Value, "is neither true nor false");
     }
     match function.get_mut("parameters") {
         None => {}
-        Some(Value::Object(schema)) if !schema.is_empty() && !schema.contains_key("type") => {
-            schema.insert("type".to_owned(), "object".into());
+        // Declared as nothing: the function takes no arguments.
+        Some(Value::Object(schema)) if schema.is_empty() => {
+            function.shift_remove("parameters");
         }
-        Some(Value::Object(_)) => {}
-        Some(_) => return Err((".function.parameters", "is not an object".to_owned())),
+        // Arguments are always an object; templates count on the word.
+        Some(Value::Object(schema)) => {
+            schema.entry("type").or_insert_with(|| "object".into());
+        }
+        Some(other) => {
+            let finding = format!("is {other}: expected an object");
+            return wrong(".function.parameters", Fault::Value, finding);
+        }
     }
     Ok(tool.into())
 }
 
-fn unknown<'f>(fields: &'f Map<String, Value>, known: &[&str]) -> Option<&'f String> {
-    fields.keys().find(|key| !known.contains(&key.as_str()))
+fn check_fields(fields: &Map<String, Value>, known: &[&str], path: &str) -> Result<(), Wrong> {
+    match fields.keys().find(|key| !known.contains(&key.as_str())) {
+        Some(key) => {
+            let finding = "is not a field that a declaration can have here";
+            wrong(&format!("{path}.{key}"), Fault::Unknown, finding)
+        }
+        None => Ok(()),
+    }
 }
 
-/// A call is written `call:NAME{…}`: what ends a name there cannot be in one.
-fn check_name(name: &str) -> Result<(), String> {
-    let ends = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '{' | '<' | '>');
-    if name.is_empty() || name.len() > LONGEST_NAME {
-        return Err(format!("has {} bytes: 1 to {LONGEST_NAME}", name.len()));
-    }
-    match name.chars().find(|&c| ends(c)) {
-        Some(c) => Err(format!("is {name:?}: {c:?} cannot stand in a tool's name")),
-        None => Ok(()),
+/// The name of a function stands bare in the prompt and in calls, so nothing may be in it that ends it
+/// there.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.:/".contains(c);
+    match !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(allowed) {
+        true => Ok(()),
+        false => {
+            Err(format!("is {name:?}: expected 1 to {LONGEST_NAME} letters, digits or _ - . : /"))
+        }
     }
 }
 
@@ -92,10 +123,16 @@ mod tests {
 
     #[test]
     fn nulls_go_and_a_type_comes() {
-        let tools = [json!({"type": "function", "function": {
-            "name": "manim-video.x", "description": null, "strict": true, "parameters": {"properties": {}}}})];
-        let expected = [json!({"type": "function", "function": {
-            "name": "manim-video.x", "strict": true, "parameters": {"properties": {}, "type": "object"}}})];
+        let tools = [
+            json!({"type": "function", "function": {
+            "name": "manim-video.x", "description": null, "strict": true, "parameters": {"properties": {}}}}),
+            json!({"type": "function", "function": {"name": "f", "parameters": {}}}),
+        ];
+        let expected = [
+            json!({"type": "function", "function": {
+            "name": "manim-video.x", "strict": true, "parameters": {"properties": {}, "type": "object"}}}),
+            json!({"type": "function", "function": {"name": "f"}}),
+        ];
         assert_eq!(prepared(&tools).expect("sound"), expected);
     }
 
@@ -105,15 +142,18 @@ mod tests {
         for (tool, finding) in [
             (json!(3), "tools[1]: is not"),
             (json!({"type": "web_search"}), "tools[1].type: is \"web_search\""),
-            (json!({"type": "function", "name": "f"}), "tools[1]: has the unknown field \"name\""),
+            (json!({"type": "function", "name": "f"}), "tools[1].name: is not a field"),
             (json!({"type": "function"}), "tools[1].function:"),
-            (function(json!({"name": ""})), "tools[1].function.name: has 0 bytes"),
+            (function(json!({"name": ""})), "tools[1].function.name: is \"\""),
             (function(json!({"name": "a b"})), "tools[1].function.name: is \"a b\""),
             (function(json!({"name": "f{"})), "tools[1].function.name:"),
             (function(json!({"name": "first"})), "as another tool's"),
             (function(json!({"name": "f", "parameters": []})), "tools[1].function.parameters:"),
             (function(json!({"name": "f", "strict": 1})), "tools[1].function.strict:"),
-            (function(json!({"name": "f", "returns": 1})), "unknown field \"returns\""),
+            (
+                function(json!({"name": "f", "returns": 1})),
+                "tools[1].function.returns: is not a field",
+            ),
         ] {
             let error = prepared(&[function(json!({"name": "first"})), tool]).expect_err("refused");
             assert!(error.to_string().contains(finding), "{error}");

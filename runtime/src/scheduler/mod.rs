@@ -46,6 +46,9 @@ use store::Store;
 use w4pack_format::config::Config;
 use worker::{Message, Worker};
 
+/// A stop without an end, as far as clocks go.
+const LONGEST_STOP: Duration = Duration::from_secs(1 << 30);
+
 /// How a scheduler works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchedulerOptions {
@@ -144,6 +147,27 @@ impl Scheduler {
         Ok(Self { config, context, device, memory_plan, options, shared, messages, thread })
     }
 
+    /// Whether a job would be taken now: whoever asks before making one refuses without the work.
+    pub fn has_room(&self) -> Result<(), Refusal> {
+        if self.shared.stopping.load(Ordering::SeqCst) {
+            return Err(Refusal::ShuttingDown);
+        }
+        match self.shared.pending.load(Ordering::SeqCst) < self.most() {
+            true => Ok(()),
+            false => Err(self.queue_full()),
+        }
+    }
+
+    /// Jobs that are taken at once, waiting ones included.
+    fn most(&self) -> usize {
+        self.options.slots.saturating_add(self.options.queue)
+    }
+
+    fn queue_full(&self) -> Refusal {
+        self.shared.gauges().queue_full += 1;
+        Refusal::QueueFull { waiting: self.gauges().waiting, limit: self.options.queue }
+    }
+
     /// Takes a job, or says why not, at once.
     pub fn submit(&self, job: Job) -> Result<(), Refusal> {
         let Job { prompt, max_tokens, stop_ids, sampling, adjustments, logprobs, .. } = job;
@@ -158,13 +182,11 @@ impl Scheduler {
         if self.shared.stopping.load(Ordering::SeqCst) {
             return Err(Refusal::ShuttingDown);
         }
-        let most = self.options.slots.saturating_add(self.options.queue);
+        let most = self.most();
         let take = |pending| (pending < most).then_some(pending + 1);
         let ordering = Ordering::SeqCst;
         if self.shared.pending.fetch_update(ordering, ordering, take).is_err() {
-            self.shared.gauges().queue_full += 1;
-            let waiting = self.gauges().waiting;
-            return Err(Refusal::QueueFull { waiting, limit: self.options.queue });
+            return Err(self.queue_full());
         }
         let sent = messages.send(Message::Job(Box::new(ticket)));
         sent.map_err(|_| Refusal::ShuttingDown)
@@ -215,7 +237,8 @@ impl Scheduler {
             let messages = self.messages();
             self.shared.stopping.store(true, Ordering::SeqCst);
             // A thread that has ended already hears nothing and need not.
-            let _ = messages.send(Message::Stop { by: Instant::now() + limit });
+            let by = Instant::now() + limit.min(LONGEST_STOP);
+            let _ = messages.send(Message::Stop { by });
         }
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Had it ended by a panic, the panic's own message has been printed.

@@ -4,12 +4,14 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-use super::error::ApiError;
+use super::ServerOptions;
+use super::error::{ApiError, shown};
 use super::shared::Shared;
 
 /// Open to all: they tell nothing of anyone's requests.
@@ -33,6 +35,46 @@ pub async fn check_key(
         None => "this server wants an API key: `Authorization: Bearer KEY`",
     };
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
+}
+
+/// Lets a request through unless it may come from a page of another site that has had its own name
+/// resolved to this machine (DNS rebinding): such a page is of the same origin, and no rule of the
+/// browser's keeps it from asking. What gives it away is the name in `Host`.
+///
+/// Only a server on loopback without keys depends on who can reach it; others let every name through.
+pub async fn check_host(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let host = request.headers().get(header::HOST).map(|host| host.as_bytes());
+    let Some(host) = host else { return next.run(request).await };
+    let host = String::from_utf8_lossy(host).into_owned();
+    if is_own(&host, &shared.options) {
+        return next.run(request).await;
+    }
+    let message = format!(
+        "this server is asked by addresses or as localhost, not as `{}`; to serve it under that name, \
+         start it with --api-key, or with --cors and the page's origin",
+        shown(&host)
+    );
+    ApiError::new(StatusCode::FORBIDDEN, "host_not_allowed", message).into_response()
+}
+
+/// Whether `Host` is an address, a name of this machine alone, or one the server was started with.
+fn is_own(host: &str, options: &ServerOptions) -> bool {
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+    let name = name.map_or(host, |(name, _)| name).trim_end_matches('.').to_ascii_lowercase();
+    let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    let of_origin = |origin: &HeaderValue| {
+        let origin = origin.to_str().unwrap_or_default();
+        origin == "*" || origin.split_once("://").is_some_and(|(_, named)| named == host)
+    };
+    is_address
+        || name == "localhost"
+        || name.ends_with(".localhost")
+        || name == options.host.to_ascii_lowercase()
+        || options.cors.iter().any(of_origin)
 }
 
 /// The key in `Bearer KEY`.
@@ -75,6 +117,37 @@ pub fn cors(origins: &[HeaderValue]) -> CorsLayer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_others_are_told_from_addresses_and_localhost() {
+        let options = ServerOptions {
+            host: "Workshop".to_owned(),
+            cors: vec![HeaderValue::from_static("https://chat.example:3000")],
+            ..ServerOptions::default()
+        };
+        for own in [
+            "127.0.0.1:8080",
+            "[::1]:8080",
+            "192.168.1.7",
+            "localhost",
+            "LocalHost.:1",
+            "a.localhost:8080",
+            "workshop:8080",
+            "chat.example:3000",
+        ] {
+            assert!(is_own(own, &options), "{own}");
+        }
+        for other in [
+            "evil.example",
+            "evil.example:8080",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "",
+            "chat.example",
+        ] {
+            assert!(!is_own(other, &options), "{other}");
+        }
+    }
 
     #[test]
     fn keys_are_compared_whole() {

@@ -13,7 +13,7 @@ use super::tally::Tally;
 use super::wire::{Timings, Usage};
 use crate::constraint::Constraint;
 use crate::sampling::{Adjustments, Sampling};
-use crate::scheduler::{Job, Refusal};
+use crate::scheduler::Job;
 
 /// One prompt and what is asked of it.
 pub struct Ask {
@@ -53,8 +53,8 @@ impl Answers {
         asks: Vec<Ask>,
     ) -> Result<Self, ApiError> {
         let context = service.scheduler.context();
-        if let Some(ask) = asks.iter().find(|ask| ask.prompt.len() >= context) {
-            return Err(ApiError::context(ask.field, ask.prompt.len(), context));
+        for ask in &asks {
+            service.check_room(&ask.prompt, ask.field)?;
         }
         let submitted = Instant::now();
         let prompt_tokens = asks.iter().map(|ask| ask.prompt.len()).sum();
@@ -83,14 +83,8 @@ impl Answers {
                     constraint: constraints.next().flatten(),
                     listener,
                 };
-                service.scheduler.submit(job).map_err(|refusal| match refusal {
-                    Refusal::QueueFull { waiting, limit } => ApiError::queue_full(waiting, limit),
-                    Refusal::Context { prompt, context, .. } => {
-                        ApiError::context(ask.field, prompt, context)
-                    }
-                    Refusal::Setting(error) => error.into(),
-                    Refusal::ShuttingDown => ApiError::shutting_down(),
-                })?;
+                let submitted = service.scheduler.submit(job);
+                submitted.map_err(|refusal| ApiError::refusal(refusal, ask.field))?;
                 first_of_prompt.push(number == 0);
             }
         }

@@ -5,8 +5,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::chat::ChatError;
+use crate::chat::{ChatError, Fault};
 use crate::error::RuntimeError;
+use crate::scheduler::Refusal;
 
 /// A refusal or a failure, as clients of OpenAI's API expect it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,13 +72,26 @@ impl ApiError {
         Self::bad("missing_required_parameter", path, message)
     }
 
-    /// A prompt that the context does not hold.
-    pub(super) fn context(param: &str, prompt: usize, context: usize) -> Self {
+    /// A prompt that the context does not hold. `prompt` is its length in words: a number, or that it
+    /// is more than one.
+    pub(super) fn context(param: &str, prompt: &str, context: usize) -> Self {
         let message = format!(
             "This model's maximum context length is {context} tokens. However, your `{param}` \
              came to {prompt} tokens, and an answer needs at least one more. Please shorten them."
         );
         Self::bad("context_length_exceeded", param, message)
+    }
+
+    /// A job that the scheduler does not take. `field` is where its prompt came from.
+    pub(super) fn refusal(refusal: Refusal, field: &str) -> Self {
+        match refusal {
+            Refusal::QueueFull { waiting, limit } => Self::queue_full(waiting, limit),
+            Refusal::Context { prompt, context, .. } => {
+                Self::context(field, &prompt.to_string(), context)
+            }
+            Refusal::Setting(error) => error.into(),
+            Refusal::ShuttingDown => Self::shutting_down(),
+        }
     }
 
     pub(super) fn model_not_found(model: &str, served: &[String]) -> Self {
@@ -87,7 +101,7 @@ impl ApiError {
     }
 
     /// Too many requests wait already.
-    pub(super) fn queue_full(waiting: usize, limit: usize) -> Self {
+    fn queue_full(waiting: usize, limit: usize) -> Self {
         let message = format!(
             "{waiting} answers wait for a free slot, and the queue holds {limit}. \
              Please try again in a moment."
@@ -143,11 +157,11 @@ impl From<ChatError> for ApiError {
     fn from(error: ChatError) -> Self {
         let message = error.to_string();
         match error {
-            ChatError::Message { message: index, path, .. } => {
-                Self::bad("invalid_value", format!("messages[{index}]{path}"), message)
+            ChatError::Message { message: index, path, fault, .. } => {
+                Self::bad(code(fault), format!("messages[{index}]{path}"), cut(&message))
             }
-            ChatError::Tool { tool, path, .. } => {
-                Self::bad("invalid_value", format!("tools[{tool}]{path}"), message)
+            ChatError::Tool { tool, path, fault, .. } => {
+                Self::bad(code(fault), format!("tools[{tool}]{path}"), cut(&message))
             }
             ChatError::Refused { .. } | ChatError::Rendering { .. } => {
                 Self::bad("invalid_value", "messages", message)
@@ -162,6 +176,15 @@ impl From<ChatError> for ApiError {
             ChatError::UnknownId { .. } => Self::bad("invalid_value", "tokens", message),
             _ => Self::engine(message),
         }
+    }
+}
+
+fn code(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Missing => "missing_required_parameter",
+        Fault::Unknown => "unknown_parameter",
+        Fault::Unsupported => "unsupported_value",
+        Fault::Value => "invalid_value",
     }
 }
 
@@ -181,7 +204,16 @@ impl IntoResponse for ApiError {
 
 /// A client's text, cut where it would fill a log.
 pub(super) fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
+    cut_behind(text, SHOWN)
+}
+
+/// A message that repeats a client's text, cut in the same way.
+fn cut(message: &str) -> String {
+    cut_behind(message, 3 * SHOWN)
+}
+
+fn cut_behind(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }

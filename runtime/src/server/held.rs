@@ -41,26 +41,21 @@ pub fn constraints(
 }
 
 fn constraint(service: &Service, form: &Form<'_>) -> Result<Option<Box<dyn Constraint>>, ApiError> {
-    // A call that is demanded comes in any case: it goes before the form of the text.
     let choice = match form.choice {
         ToolChoice::Required => Choice::Required,
         ToolChoice::Named(name) => Choice::Named(name),
         ToolChoice::None | ToolChoice::Auto => Choice::Auto,
     };
-    let wrong = |field: &'static str| move |error| refusal(field, &error);
-    if choice == Choice::Auto {
-        let grammars = || service.text.grammars().map_err(wrong(form.field));
-        match form.format {
-            ResponseFormat::Text => {}
-            ResponseFormat::JsonObject => {
-                return grammars()?.json_object(form.prompt).map(Some).map_err(wrong(form.field));
-            }
-            ResponseFormat::JsonSchema(schema) => {
-                let held = grammars()?.json_schema(schema, form.prompt);
-                return held.map(Some).map_err(wrong(form.field));
-            }
-        }
-        let strict = form.tools.iter().any(is_strict);
+    let schema = match form.format {
+        // A call that is demanded comes in any case: it goes before the form of the text.
+        _ if choice != Choice::Auto => None,
+        ResponseFormat::Text => None,
+        ResponseFormat::JsonObject => Some(None),
+        ResponseFormat::JsonSchema(schema) => Some(Some(schema)),
+    };
+    let strict = form.tools.iter().any(is_strict);
+    if schema.is_none() && choice == Choice::Auto {
+        // What comes is read, and nothing has to be enforced.
         if form.tools.is_empty() || (form.parallel && !strict) {
             return Ok(None);
         }
@@ -68,7 +63,24 @@ fn constraint(service: &Service, form: &Form<'_>) -> Result<Option<Box<dyn Const
     let tools: Vec<ToolDeclaration<'_>> = form.tools.iter().map(declaration).collect();
     let (parallel, after_prompt) = (form.parallel, form.prompt);
     let rules = CallRules { tools: &tools, choice, parallel, after_prompt };
-    service.text.grammars().and_then(|grammars| grammars.calls(&rules)).map_err(wrong("tools"))
+    let of_format = |error| refusal(form.field, &error);
+    let grammars = service.text.grammars().map_err(of_format)?;
+    let Some(schema) = schema else {
+        return grammars.calls(&rules).map_err(|error| refusal("tools", &error));
+    };
+    let json = || match schema {
+        Some(schema) => grammars.json_schema(schema, after_prompt),
+        None => grammars.json_object(after_prompt),
+    };
+    if tools.is_empty() {
+        return json().map(Some).map_err(of_format);
+    }
+    let held = grammars.json_or_calls(schema, &rules);
+    // What is wrong with the form alone is no fault of the tools.
+    held.map(Some).map_err(|error| match json() {
+        Err(error) => of_format(error),
+        Ok(_) => refusal("tools", &error),
+    })
 }
 
 fn is_strict(tool: &Value) -> bool {

@@ -8,7 +8,8 @@ use serde_json::Value;
 use std::sync::Arc;
 
 use super::body::JsonBody;
-use super::chat::{messages, tools};
+use super::chat::request::messages;
+use super::chat::tools;
 use super::completions::request::ids;
 use super::error::ApiError;
 use super::fields::Fields;
@@ -19,7 +20,7 @@ use super::wire::other::{
     TokenizeRequest,
 };
 use super::wire::{ErrorReply, Refusals};
-use crate::chat::{Conversation, SpecialTokens};
+use crate::chat::{Conversation, Most, SpecialTokens};
 
 /// The names that the model is served by.
 #[utoipa::path(
@@ -135,8 +136,7 @@ pub async fn tokenize(
         let mut fields = Fields::of_body(&body);
         names.model_name(fields.text("model")?)?;
         let text = fields.text("text")?;
-        let conversation =
-            fields.take("messages").map(|field| messages::read(&field)).transpose()?;
+        let conversation = fields.take("messages").map(|field| messages(&field)).transpose()?;
         let declared = tools::read(&mut fields)?;
         let variables = super::chat::request::template_variables(&mut fields, None)?;
         let add_bos = fields.boolean("add_bos")?;
@@ -149,7 +149,7 @@ pub async fn tokenize(
                     return Err(ApiError::conflict("text", message));
                 }
                 match add_bos.unwrap_or(false) {
-                    true => tokenizer.encode_raw(text)?,
+                    true => tokenizer.encode_raw(text, Most::ANY)?,
                     false => tokenizer.encode_prompt(text)?,
                 }
             }
@@ -165,7 +165,7 @@ pub async fn tokenize(
                     enable_thinking,
                     extra: extra.as_ref(),
                 };
-                service.prompt(&conversation)?.ids
+                service.text.prompt(&conversation)?.ids
             }
             _ => {
                 let message = "give either `text` or `messages`";

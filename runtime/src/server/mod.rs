@@ -1,8 +1,8 @@
 //! An HTTP server with OpenAI's API in front of a [`Scheduler`](crate::scheduler::Scheduler).
 //!
-//! The way of a request: `openapi.rs` (routes) → `access.rs` (keys) → `body.rs` (JSON) →
-//! `chat/`, `completions/`, `responses/` (fields, prompt) → `ask.rs` (jobs) → `answer.rs` (on the
-//! engine's thread: ids to pieces) → a reply, or `sse.rs` (events).
+//! The way of a request: `listen.rs` (connections) → `openapi.rs` (routes) → `access.rs` (hosts,
+//! keys) → `body.rs` (JSON) → `chat/`, `completions/`, `responses/` (fields, prompt) → `ask.rs`
+//! (jobs) → `answer.rs` (on the engine's thread: ids to pieces) → a reply, or `sse.rs` (events).
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -26,6 +26,7 @@ mod error;
 mod fields;
 mod held;
 mod known;
+mod listen;
 mod lookups;
 mod metrics;
 mod openapi;
@@ -49,7 +50,6 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
-use axum::serve::ListenerExt;
 use shared::Shared;
 use std::io;
 use std::net::SocketAddr;
@@ -60,6 +60,11 @@ use tokio::sync::watch;
 
 /// Threads that speak HTTP. The engine has its own.
 const HTTP_THREADS: usize = 2;
+/// Threads that read bodies, write prompts and make grammars; the rest wait. More would only share
+/// the processors with the engine, each with a body in memory.
+const WORK_THREADS: usize = 4;
+/// Bytes of the stack of each of these threads: a schema may nest and a grammar be long.
+const STACK: usize = 32 << 20;
 /// How long finished answers may take to reach their clients when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -78,6 +83,8 @@ pub struct ServerOptions {
     pub cors: Vec<HeaderValue>,
     /// Longest body in bytes.
     pub body_limit: usize,
+    /// How long a client may take with the head of a request, and with its body.
+    pub patience: Duration,
 }
 
 impl Default for ServerOptions {
@@ -90,6 +97,7 @@ impl Default for ServerOptions {
             api_keys: Vec::new(),
             cors: Vec::new(),
             body_limit: 16 << 20,
+            patience: Duration::from_secs(60),
         }
     }
 }
@@ -118,15 +126,18 @@ impl Server {
         let address = listener.local_addr()?;
         let (routes, description) = openapi::routes();
         let shared = Arc::new(Shared::new(options, description));
-        let router = router(routes, &shared);
+        let router = router(routes, &shared, address.ip().is_loopback());
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(HTTP_THREADS)
+            .max_blocking_threads(WORK_THREADS)
+            .thread_stack_size(STACK)
             .thread_name("w4pack-http")
             .enable_all()
             .build()?;
+        let patience = shared.options.patience;
         let (phase, phases) = watch::channel(Phase::Serving);
         let serve = move || {
-            let served = runtime.block_on(serve(listener, router, phases));
+            let served = runtime.block_on(listen::serve(listener, router, patience, phases));
             runtime.shutdown_background();
             served
         };
@@ -193,31 +204,8 @@ impl Drop for Server {
     }
 }
 
-async fn serve(
-    listener: std::net::TcpListener,
-    router: Router,
-    phases: watch::Receiver<Phase>,
-) -> io::Result<()> {
-    // Events are small and must not wait for each other.
-    let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|connection| {
-        let _ = connection.set_nodelay(true);
-    });
-    let reached = |phase: Phase| {
-        let mut phases = phases.clone();
-        async move {
-            // The sender lives as long as the server: an error is its end too.
-            let _ = phases.wait_for(|now| *now >= phase).await;
-        }
-    };
-    let served = axum::serve(listener, router).with_graceful_shutdown(reached(Phase::Draining));
-    tokio::select! {
-        served = served => served,
-        () = reached(Phase::Over) => Ok(()),
-    }
-}
-
 /// All routes with their layers, the outermost last.
-fn router(routes: Router<Arc<Shared>>, shared: &Arc<Shared>) -> Router {
+fn router(routes: Router<Arc<Shared>>, shared: &Arc<Shared>, on_loopback: bool) -> Router {
     let options = &shared.options;
     let router = routes
         .route("/", get(lookups::page))
@@ -225,8 +213,12 @@ fn router(routes: Router<Arc<Shared>>, shared: &Arc<Shared>) -> Router {
         .fallback(lookups::no_such_path)
         .method_not_allowed_fallback(lookups::wrong_method)
         .layer(DefaultBodyLimit::max(options.body_limit))
-        .layer(from_fn_with_state(shared.clone(), access::check_key))
-        .layer(from_fn_with_state(shared.clone(), access::count));
+        .layer(from_fn_with_state(shared.clone(), access::check_key));
+    let router = match on_loopback && options.api_keys.is_empty() {
+        true => router.layer(from_fn_with_state(shared.clone(), access::check_host)),
+        false => router,
+    };
+    let router = router.layer(from_fn_with_state(shared.clone(), access::count));
     let router = match options.cors.is_empty() {
         true => router,
         false => router.layer(access::cors(&options.cors)),

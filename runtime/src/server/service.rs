@@ -4,7 +4,7 @@ use std::sync::Arc;
 use w4pack_format::config::Config;
 
 use super::error::ApiError;
-use crate::chat::{ChatText, Conversation, Prompt};
+use crate::chat::{ChatError, ChatText, Conversation, Most, Prompt};
 use crate::constraint::Constraint;
 use crate::sampling::Sampling;
 use crate::scheduler::Scheduler;
@@ -14,6 +14,12 @@ use serde_json::Value;
 /// the request's own. Forces outputs that a small model would not write.
 #[doc(hidden)]
 pub type ConstraintHook = Arc<dyn Fn(&[Value]) -> Option<Box<dyn Constraint>> + Send + Sync>;
+
+/// Tokens of a prompt that the context does not hold are counted up to here, for the refusal; what is
+/// longer costs no more than this.
+const COUNTED: usize = 65_536;
+/// Bytes of text that may stand in a row without a word's end.
+const UNCUT: usize = 1 << 20;
 
 /// A loaded model, ready for requests.
 pub struct Service {
@@ -44,8 +50,46 @@ impl Service {
         self.config().text.vocab_size
     }
 
-    /// The prompt of a conversation.
-    pub(super) fn prompt(&self, conversation: &Conversation<'_>) -> Result<Prompt, ApiError> {
-        self.text.prompt(conversation).map_err(ApiError::from)
+    /// How much of a text is encoded.
+    fn most(&self) -> Most {
+        Most { tokens: self.scheduler.context().max(COUNTED), uncut: UNCUT }
+    }
+
+    /// The prompt of a conversation. `field`: where it stands, for refusals.
+    pub(super) fn prompt(
+        &self,
+        conversation: &Conversation<'_>,
+        field: &str,
+    ) -> Result<Prompt, ApiError> {
+        let prompt = self.text.prompt_within(conversation, self.most());
+        let prompt = prompt.map_err(|error| self.refusal(error, field))?;
+        self.check_room(&prompt.ids, field)?;
+        Ok(prompt)
+    }
+
+    /// The ids of a text that is a prompt as it is.
+    pub(super) fn raw_prompt(&self, text: &str, field: &str) -> Result<Vec<u32>, ApiError> {
+        let ids = self.text.tokenizer().encode_raw(text, self.most());
+        ids.map_err(|error| self.refusal(error, field))
+    }
+
+    /// Refuses a prompt that leaves no room for an answer, before anything is made for one.
+    pub(super) fn check_room(&self, ids: &[u32], field: &str) -> Result<(), ApiError> {
+        let context = self.scheduler.context();
+        match ids.len() < context {
+            true => Ok(()),
+            false => Err(ApiError::context(field, &ids.len().to_string(), context)),
+        }
+    }
+
+    fn refusal(&self, error: ChatError, field: &str) -> ApiError {
+        match error {
+            ChatError::TooLong { most } => {
+                let context = self.scheduler.context();
+                ApiError::context(field, &format!("more than {most}"), context)
+            }
+            ChatError::Uncut { .. } => ApiError::unsupported(field, format!("`{field}`: {error}")),
+            error => error.into(),
+        }
     }
 }

@@ -63,6 +63,16 @@ impl Shared {
         }
     }
 
+    /// [`Shared::work`] for answers, refused before any of it where no more can be taken.
+    pub async fn prepare<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Service) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let room = self.service()?.scheduler.has_room();
+        room.map_err(|refusal| ApiError::refusal(refusal, ""))?;
+        self.work(work).await
+    }
+
     /// Runs what takes a processor for a while (a long prompt's tokens, a schema's grammar) beside
     /// the server's own threads.
     pub async fn work<T: Send + 'static>(
@@ -70,7 +80,15 @@ impl Shared {
         work: impl FnOnce(&Service) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let service = self.service()?.clone();
-        let worked = tokio::task::spawn_blocking(move || work(&service)).await;
+        let waits = Arc::new(());
+        let waiting = Arc::downgrade(&waits);
+        let worked = tokio::task::spawn_blocking(move || match waiting.strong_count() {
+            // The client has left before its turn came: nobody hears this.
+            0 => Err(ApiError::engine("nobody waits for the answer")),
+            _ => work(&service),
+        });
+        let worked = worked.await;
+        drop(waits);
         worked.unwrap_or_else(|_| Err(ApiError::engine("the request could not be prepared")))
     }
 }

@@ -104,6 +104,39 @@ proptest! {
     }
 }
 
+/// JSON, or calls, and never anything else; a tool that is not strict takes other arguments.
+#[test]
+fn json_or_calls_is_one_of_the_two() {
+    with_text(|text| {
+        let grammars = text.grammars().expect("grammars");
+        let city = json!({"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}},
+            "required": ["city"], "additionalProperties": false});
+        let loose = ToolDeclaration { strict: false, ..tool("loose", &city) };
+        let tools = [tool("strict", &city), loose];
+        let (mut calls, mut json) = (0, 0);
+        for seed in 0..60 {
+            let prompt = [PROMPT, THINKING, OPEN][seed as usize % 3];
+            let rules = CallRules { after_prompt: prompt, ..rules(&tools, Choice::Auto) };
+            let mut constraint = grammars.json_or_calls(Some(&city), &rules).expect("a grammar");
+            let ids = Walker::new(text, seed, 20).walk(&mut *constraint).ended();
+            let (written, output) = answer(text, prompt, &ids);
+            assert_eq!(output.calls.is_empty(), output.content.is_some(), "{written}");
+            for call in output.calls {
+                calls += 1;
+                let arguments: Value = serde_json::from_str(&call.arguments).expect("JSON");
+                let fits = validate(&city, &arguments).is_ok();
+                assert!(arguments.is_object() && (fits || call.name == "loose"), "{written}");
+            }
+            if let Some(content) = output.content {
+                json += 1;
+                let value = serde_json::from_str(&content).expect(&written);
+                assert_eq!(validate(&city, &value), Ok(()), "{written}");
+            }
+        }
+        assert!(calls > 5 && json > 5, "{calls} calls, {json} times JSON");
+    });
+}
+
 #[test]
 fn a_json_object_is_an_object() {
     with_text(|text| {
@@ -267,6 +300,37 @@ fn what_cannot_be_enforced_is_named() {
             assert!(matches!(error, Some(GrammarError::Schema { .. })), "{error:?}");
         }
     });
+}
+
+/// A thousand properties that may all be missing, as a call and as JSON; four thousand are refused. What
+/// compiles them goes deep: the server gives it a stack of this size.
+#[test]
+fn large_objects_are_held_or_refused() {
+    let work = || {
+        with_text(|text| {
+            let object = |count: usize| {
+                let property = |number: usize| (format!("p{number}"), json!({"type": "string"}));
+                let properties: serde_json::Map<String, Value> = (0..count).map(property).collect();
+                json!({"type": "object", "properties": properties, "additionalProperties": false})
+            };
+            let grammars = text.grammars().expect("grammars");
+            let thousand = object(1_000);
+            let tools = [tool("f", &thousand)];
+            let mut call = constraint(text, &rules(&tools, Choice::Required));
+            let ids = Walker::new(text, 1, 30).walk(&mut *call).ended();
+            let (written, output) = answer(text, PROMPT, &ids);
+            let arguments: Value = serde_json::from_str(&output.calls[0].arguments).expect("JSON");
+            assert_eq!(validate(&thousand, &arguments), Ok(()), "{written}");
+            let mut held = grammars.json_schema(&thousand, PROMPT).expect("a grammar");
+            Walker::new(text, 1, 30).walk(&mut *held).ended();
+
+            let large = object(4_000);
+            let error = grammars.calls(&rules(&[tool("f", &large)], Choice::Required)).err();
+            assert!(matches!(error, Some(GrammarError::Schema { .. })), "{error:?}");
+        });
+    };
+    let thread = std::thread::Builder::new().stack_size(32 << 20).spawn(work);
+    thread.expect("a thread").join().expect("no fault");
 }
 
 /// White space runs are short, so that a held answer cannot drift off into them.

@@ -18,7 +18,6 @@ fn field_case_16_the_real_vocabulary() {
         .expect("a gzip file");
     let config = br#"{"bos_token": "<bos>", "add_bos_token": false}"#;
     let tokenizer = Tokenizer::from_bytes(&json, Some(config), Some(2)).expect("a tokenizer");
-    drop(json);
 
     // llama.cpp's vectors for this vocabulary.
     let inputs = String::from_utf8(read(&data.join("vectors.inp"))).expect("text");
@@ -33,6 +32,15 @@ fn field_case_16_the_real_vocabulary() {
         assert_eq!(ids, expected, "{text:?}");
         assert_eq!(tokenizer.decode(&ids, SpecialTokens::Show).expect("text"), *text);
     }
+
+    // Long texts are cut before they are encoded, and give the ids that the whole gives.
+    let whole = tokenizers::Tokenizer::from_bytes(&json).expect("a tokenizer");
+    drop(json);
+    let long = inputs.concat().replace('<', "‹").repeat(100);
+    assert!(long.len() > 40_000);
+    let expected = whole.encode_fast(long.as_str(), false).expect("ids");
+    assert_eq!(tokenizer.encode_text(&long).expect("ids"), expected.get_ids());
+    drop(whole);
 
     // Merges whose product is not in the vocabulary must not be applied.
     let names: [(&str, &[u32]); 3] =

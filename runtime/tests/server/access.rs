@@ -66,3 +66,27 @@ fn pages_of_other_origins_ask_only_where_they_may() {
     assert_eq!(response.status, 401);
     assert_eq!(response.header("access-control-allow-origin"), Some("http://a.example"));
 }
+
+/// A page whose own name was resolved to this machine is of the server's origin for its browser.
+#[test]
+fn a_foreign_name_is_refused_on_loopback_without_keys() {
+    let ask = |running: &Running, host: &str| {
+        let bytes = format!("GET /v1/models HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        http::raw(running.address, bytes.as_bytes())
+    };
+    let running = Running::start();
+    let response = ask(&running, "rebound.example:8080");
+    assert_eq!((response.status, response.error().0.as_str()), (403, "host_not_allowed"));
+    assert_eq!(ask(&running, &running.address.to_string()).status, 200);
+
+    let mut setup = Setup::default();
+    setup.server.cors = vec![HeaderValue::from_static("https://known.example")];
+    let open = Running::with(&setup);
+    assert_eq!(ask(&open, "known.example").status, 200);
+    assert_eq!(ask(&open, "rebound.example").status, 403);
+
+    let mut setup = Setup::default();
+    setup.server.api_keys = vec!["key".into()];
+    let keyed = Running::with(&setup);
+    assert_eq!(ask(&keyed, "rebound.example").status, 401, "a key says who asks");
+}

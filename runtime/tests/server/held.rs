@@ -96,7 +96,44 @@ fn schemas_that_cannot_be_enforced_are_refused_with_the_keywords() {
     let response = running.chat(&with(question("x"), json!({"tools": [strict]})));
     assert_eq!((response.status, response.error().1.as_str()), (400, "tools"));
     assert!(response.body.contains("uniqueItems"), "{}", response.body);
-    // Beside tools that may be called there is no grammar for both.
-    let both = json!({"tools": [weather()], "response_format": {"type": "json_object"}});
+    // Beside tools that may be called, the one is told from the other.
+    let both = json!({"tools": [weather()], "response_format": format});
     assert_eq!(running.chat(&with(question("x"), both)).error().1, "response_format");
+    let both = json!({"tools": [strict], "response_format": {"type": "json_object"}});
+    assert_eq!(running.chat(&with(question("x"), both)).error().1, "tools");
+}
+
+/// Tools that may be called, and JSON if none is: OpenAI allows both in one request.
+#[test]
+fn a_form_beside_tools_holds_where_none_is_called() {
+    let running = Running::start();
+    let schema = json!({"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}},
+        "required": ["answer"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
+    let both = |question: &Value, bias: Value| {
+        let more = json!({"tools": [weather()], "response_format": format, "max_tokens": 100,
+            "parallel_tool_calls": false, "logit_bias": bias});
+        with(question.clone(), more)
+    };
+    // The model calls when it is asked for the weather, which it was trained to do.
+    let weather = question("What is the weather in Paris right now?");
+    let found = calls(&running, &both(&weather, json!({})));
+    assert_eq!(found[0].0, "get_weather");
+    // With calls made unlikely it answers, in the form.
+    let call = json!({"text": "<|tool_call>"});
+    let call = running.post("/tokenize", &call).json()["tokens"][0].to_string();
+    let reply = running.chat(&both(&weather, json!({call.as_str(): -100}))).json();
+    let content = reply["choices"][0]["message"]["content"].as_str().expect("text");
+    let parsed: Value = serde_json::from_str(content).expect("JSON");
+    assert!([json!({"answer": "yes"}), json!({"answer": "no"})].contains(&parsed), "{parsed}");
+    // The newer API is held in the same way.
+    let mut flat = tool(false)["function"].clone();
+    flat["type"] = "function".into();
+    let body = json!({"input": "What's 17+25?", "temperature": 0, "tools": [flat],
+        "text": {"format": {"type": "json_object"}}, "max_output_tokens": 40});
+    let reply = running.post("/v1/responses", &body);
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let output = reply.json()["output"][0].clone();
+    let begins = output["content"][0]["text"].as_str().is_some_and(|text| text.starts_with('{'));
+    assert!(begins || output["type"] == "function_call", "{output}");
 }

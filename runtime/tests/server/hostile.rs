@@ -122,3 +122,49 @@ fn a_thousand_hostile_bodies() {
     assert!(statuses[&200] > 50 && statuses[&400] > 300, "{statuses:?}");
     assert_eq!(running.chat(&question("What's 17+25?")).status, 200);
 }
+
+/// Schemas that a grammar engine chokes on: each is refused or answered, soon, and the server lives.
+#[test]
+fn schemas_that_blow_up() {
+    let running = Running::with(&Setup { context: 8192, ..Setup::default() });
+    let texts: Vec<String> = (0..20_000).map(|number| format!("value {number}")).collect();
+    let many = |count: usize| -> Value {
+        let property = |number: usize| (format!("p{number}"), json!({"type": "string"}));
+        let properties: serde_json::Map<String, Value> = (0..count).map(property).collect();
+        json!({"type": "object", "properties": properties})
+    };
+    let mut deep = json!({"type": "integer"});
+    for _ in 0..40 {
+        deep = json!({"type": "object", "properties": {"a": deep}, "required": ["a"]});
+    }
+    // Of calls the prompt holds the schema too, and a context of 8,192 tokens not all of them.
+    let schemas = [
+        (json!({"enum": texts}), 200, 200),
+        (json!({"type": "string", "pattern": "^(a{1000}){1000}$"}), 400, 400),
+        (json!({"type": "string", "maxLength": 1_000_000_000u64}), 200, 200),
+        (many(60), 200, 200),
+        (many(1_000), 400, 200),
+        // Deeper than the template follows.
+        (deep, 400, 200),
+        (json!({"$ref": "#"}), 400, 400),
+    ];
+    for (schema, of_call, of_text) in schemas {
+        let parameters = json!({"type": "object", "properties": {"x": schema}, "required": ["x"]});
+        let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+        let form = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema}});
+        let requests = [
+            (json!({"tools": [tool], "tool_choice": "required"}), of_call),
+            (json!({"response_format": form}), of_text),
+        ];
+        for (more, expected) in requests {
+            let begun = std::time::Instant::now();
+            let more = with(more, json!({"max_tokens": 30}));
+            let response = running.chat(&with(question("x"), more));
+            let shown: String = schema.to_string().chars().take(80).collect();
+            assert_eq!(response.status, expected, "{shown}: {}", response.body);
+            assert!(begun.elapsed().as_secs() < 20, "{shown} took {:?}", begun.elapsed());
+            assert!(!response.body.contains("start:"), "{}", response.body);
+        }
+    }
+    assert_eq!(running.chat(&question("What's 17+25?")).status, 200);
+}

@@ -2,6 +2,8 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -43,14 +45,38 @@ fn a_body_must_be_called_json_and_have_a_bounded_length() {
     };
     assert_eq!(send(&[JSON], &body).status, 200);
     assert_eq!(send(&[("content-type", "Application/JSON; charset=utf-8")], &body).status, 200);
-    for headers in [&[][..], &[("content-type", "text/plain")]] {
+    let other = ("content-type", "application/json; charset=utf-16");
+    for headers in [&[][..], &[("content-type", "text/plain")], &[other]] {
         let response = send(headers, &body);
         assert_eq!((response.status, response.error().0.as_str()), (415, "content_type"));
     }
+    let response = send(&[JSON, ("content-encoding", "gzip")], &body);
+    assert_eq!((response.status, response.error().0.as_str()), (415, "content_encoding"));
     let long = question(&"x".repeat(1000)).to_string();
     let response = send(&[JSON], &long);
     assert_eq!((response.status, response.error().0.as_str()), (413, "body_too_large"));
     assert_eq!(send(&[JSON], &body).status, 200, "the next one works");
+}
+
+/// Clients that send a letter now and then, or nothing more at all.
+#[test]
+fn slow_heads_and_bodies_are_not_waited_for() {
+    let mut setup = Setup::default();
+    setup.server.patience = Duration::from_millis(300);
+    let running = Running::with(&setup);
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+    let begun = Instant::now();
+    let mut slow = TcpStream::connect(running.address).expect("it listens");
+    slow.write_all(&head.as_bytes()[..40]).expect("it is sent");
+    let mut rest = Vec::new();
+    slow.read_to_end(&mut rest).expect("the server closes");
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let body = format!("{head}content-type: application/json\r\ncontent-length: 100\r\n\r\n{{");
+    let response = http::raw(running.address, body.as_bytes());
+    assert_eq!((response.status, response.error().0.as_str()), (408, "body_too_slow"));
+    // An answer may take longer than that.
+    let long = with(force(json!([["word ", 1500]])), json!({"max_tokens": 1500}));
+    assert_eq!(running.chat(&long).status, 200);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 fn refused(running: &Running, body: &Value) -> (String, String) {
     let response = running.chat(body);
@@ -165,6 +166,35 @@ fn field_case_25_what_the_context_does_not_hold_is_refused_with_both_numbers() {
     let body = with(question(&prompt(context - 1)), json!({"max_tokens": 100}));
     let reply = running.chat(&body).json();
     assert_eq!(reply["usage"]["completion_tokens"], 1);
+}
+
+/// What is far too long is refused as soon as that is seen, and others are answered meanwhile.
+#[test]
+fn a_text_far_beyond_the_context_costs_no_more_than_one_a_little_beyond() {
+    let running = Running::start();
+    let words = "seventeen doors and ".repeat(700_000);
+    for (path, body, field) in [
+        ("/v1/chat/completions", question(&words), "messages"),
+        ("/v1/completions", json!({"prompt": words}), "prompt"),
+        ("/v1/responses", json!({"input": words}), "input"),
+    ] {
+        let begun = Instant::now();
+        let response = running.post(path, &body);
+        assert_eq!(response.error(), ("context_length_exceeded".into(), field.into()));
+        let message = response.json()["error"]["message"].to_string();
+        assert!(message.contains("more than 65536") && message.contains("2048"), "{message}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{path} took {:?}", begun.elapsed());
+    }
+    // One character a million times over: nowhere can it be cut.
+    let row = json!({"prompt": "l".repeat(3 << 20)});
+    let response = running.post("/v1/completions", &row);
+    assert_eq!(
+        response.error(),
+        ("unsupported_value".into(), "prompt".into()),
+        "{}",
+        response.body
+    );
+    assert_eq!(running.chat(&question("What's 17+25?")).status, 200, "the next one works");
 }
 
 #[test]

@@ -164,7 +164,7 @@ impl Shown {
 }
 
 /// Text that shows on a terminal without steering it: a model may write escape sequences.
-fn harmless(text: &str) -> String {
+pub fn harmless(text: &str) -> String {
     let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

@@ -28,7 +28,7 @@ pub const HELP: &str = "\
 /help             this list
 /reset            forget the conversation; system message and tools stay
 /undo             take the last message and all that followed it back
-/system [TEXT]    show the system message, or set it (it is part of the next prompt)
+/system [TEXT]    show the system message, or set it for the next prompt
 /think [on|off]   show whether the model thinks before it answers, or set it
 /tools [FILE]     show the declared tools, or declare those of a JSON file
 /save FILE        write the conversation

@@ -10,7 +10,7 @@ use super::open::{self, Files, Opened};
 use crate::args::chat::ChatArguments;
 use crate::args::eval::Switch;
 use crate::message::{self, Usage, warn};
-use answer::{Settings, answer};
+use answer::{Settings, answer, harmless};
 use anyhow::Result;
 use command::Line;
 use input::Input;
@@ -85,7 +85,7 @@ impl Chat {
         let mut failed = false;
         loop {
             let prompt = match self.session.waiting() {
-                Some((_, name)) => format!("result of {name}> "),
+                Some((_, name)) => format!("result of {}> ", harmless(&name)),
                 None => "> ".to_owned(),
             };
             let Some(line) = input.line(&prompt)? else { break };

@@ -170,8 +170,27 @@ impl<'l> Arguments<'l> {
         let fits = |value: &&Value| {
             types.as_ref().is_none_or(|types| types.iter().any(|kind| is_of(value, kind)))
         };
-        let written = values.iter().filter(fits).filter_map(|value| self.written(value)).collect();
+        let values = values.iter().filter(fits);
+        let (texts, others): (Vec<&Value>, Vec<&Value>) =
+            values.partition(|value| value.is_string());
+        let mut written: Vec<String> =
+            others.into_iter().filter_map(|value| self.written(value)).collect();
+        written.extend(self.one_text_of(texts.into_iter().filter_map(Value::as_str)));
         self.any_of(written)
+    }
+
+    /// One of several texts, as one terminal: thousands of rules would be thousands of ways at once.
+    fn one_text_of<'v>(&mut self, texts: impl Iterator<Item = &'v str>) -> Expression {
+        let (empty, texts): (Vec<&str>, Vec<&str>) =
+            texts.filter(|text| !text.contains(QUOTE)).partition(|text| text.is_empty());
+        let quote = self.lark.quote.clone();
+        if texts.is_empty() {
+            return (!empty.is_empty()).then(|| format!("{quote} {quote}"));
+        }
+        let literals: Vec<String> = texts.into_iter().map(literal).collect();
+        let terminal = self.lark.new_terminal(&literals.join(" | "));
+        let optional = if empty.is_empty() { "" } else { "?" };
+        Some(format!("{quote} {terminal}{optional} {quote}"))
     }
 
     /// One given value, as the template would write it. `None` for a string that holds the quotation

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::lark::{Lark, literal};
-use super::{GrammarError, keywords};
+use super::{GrammarError, keywords, patterns};
 
 /// Which tools may or must be called, and how.
 #[derive(Debug, Clone, Copy)]
@@ -41,8 +41,9 @@ pub enum Choice<'r> {
     Named(&'r str),
 }
 
-/// An answer of nothing but calls, a thought aside.
-pub(super) fn answer_of_calls(lark: &mut Lark, rules: &CallRules<'_>) -> Result<(), GrammarError> {
+/// The expression of one or more calls, with their marks. Where the model may call and need not,
+/// tools that are not strict take any arguments.
+pub(super) fn some_calls(lark: &mut Lark, rules: &CallRules<'_>) -> Result<String, GrammarError> {
     let tools: Vec<&ToolDeclaration<'_>> = match rules.choice {
         Choice::Named(name) => {
             let named: Vec<_> = rules.tools.iter().filter(|tool| tool.name == name).collect();
@@ -53,12 +54,9 @@ pub(super) fn answer_of_calls(lark: &mut Lark, rules: &CallRules<'_>) -> Result<
         }
         Choice::Auto | Choice::Required => rules.tools.iter().collect(),
     };
-    let body = bodies(lark, &tools, |_| true)?;
+    let body = bodies(lark, &tools, |tool| tool.strict || rules.choice != Choice::Auto)?;
     let call = lark.new_rule(&format!("{} {body} {}", lark.call, lark.call_end));
-    let thought = lark.thought(rules.after_prompt);
-    let calls = if rules.parallel { format!("{call}+") } else { call };
-    lark.rule("start", &format!("{thought} {calls}"));
-    Ok(())
+    Ok(if rules.parallel { format!("{call}+") } else { call })
 }
 
 /// One call, from behind `<|tool_call>`. Tools that are not strict take any arguments.
@@ -83,7 +81,10 @@ fn bodies(
         let written = match tool.parameters {
             None => Some("\"{}\"".to_owned()),
             Some(_) if !held(tool) => Some(arguments.any_object()),
-            Some(schema) => arguments.object_of(&keywords::cleaned(schema)),
+            Some(schema) => {
+                patterns::check(schema)?;
+                arguments.object_of(&keywords::cleaned(schema))
+            }
         };
         let missing = arguments.into_unsupported();
         unsupported.extend(missing.into_iter().map(|pointer| format!("{}: {pointer}", tool.name)));

@@ -7,24 +7,35 @@ use crate::constraint::{Allowed, Constraint};
 use crate::error::{Result, RuntimeError};
 
 /// An answer that follows a grammar from its first token to its last.
+#[derive(Clone)]
 pub(super) struct Held {
     matcher: Matcher,
-    mask: SimpleVob,
+    /// What may come next, as soon as it has been asked for.
+    mask: Option<SimpleVob>,
 }
 
 impl Held {
-    pub(super) fn new(matcher: Matcher) -> Self {
-        Self { matcher, mask: SimpleVob::new() }
+    /// Looks what may come first: most of what can be wrong with a grammar shows there, while whoever
+    /// asked for it can still be told.
+    ///
+    /// # Errors What is wrong.
+    pub(super) fn begin(mut matcher: Matcher) -> Result<Self, String> {
+        let mask = matcher.compute_mask_or_eos().map_err(|error| format!("{error:#}"))?;
+        Ok(Self { matcher, mask: Some(mask) })
     }
 }
 
 impl Constraint for Held {
     fn next(&mut self) -> Result<Allowed<'_>> {
-        self.mask = self.matcher.compute_mask_or_eos().map_err(broken)?;
-        Ok(Allowed::Only(self.mask.as_slice()))
+        let mask = match self.mask.take() {
+            Some(mask) => mask,
+            None => self.matcher.compute_mask_or_eos().map_err(broken)?,
+        };
+        Ok(Allowed::Only(self.mask.insert(mask).as_slice()))
     }
 
     fn accept(&mut self, id: u32) -> Result<()> {
+        self.mask = None;
         // Where nothing but a stop id could come, the grammar has ended and takes no more.
         if self.matcher.is_stopped() && self.matcher.stop_reason().is_ok() {
             return Ok(());
@@ -46,8 +57,8 @@ pub(super) struct UntilCall {
 
 /// What [`UntilCall`] goes by.
 pub(super) struct UntilCallRules {
-    /// The grammar of one call, from behind `<|tool_call>` to `<tool_call|>`; nothing consumed yet.
-    pub(super) matcher: Matcher,
+    /// One call, from behind `<|tool_call>` to `<tool_call|>`; nothing of it has come yet.
+    pub(super) one_call: Held,
     /// `<|tool_call>`.
     pub(super) call: u32,
     /// `<tool_call|>`.
@@ -100,7 +111,7 @@ impl Constraint for UntilCall {
     fn accept(&mut self, id: u32) -> Result<()> {
         match &mut self.state {
             State::Free if id == self.rules.call => {
-                self.state = State::Call(Box::new(Held::new(self.rules.matcher.clone())));
+                self.state = State::Call(Box::new(self.rules.one_call.clone()));
             }
             State::Free if id == self.rules.channel => self.state = State::Thought,
             State::Thought if id == self.rules.channel_end => self.state = State::Free,

@@ -165,7 +165,11 @@ fn kind(keyword: &str) -> Kind {
 }
 
 /// Goes through a schema and all schemas in it.
-fn visit(schema: &Value, pointer: &str, each: &mut impl FnMut(&Map<String, Value>, &str)) {
+pub(super) fn visit(
+    schema: &Value,
+    pointer: &str,
+    each: &mut impl FnMut(&Map<String, Value>, &str),
+) {
     let Some(fields) = schema.as_object() else { return };
     each(fields, pointer);
     for (keyword, value) in fields {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde_json::{Value, json};
+
 use super::GrammarError;
 use crate::chat::markers::{
     CALL, CALL_END, CHANNEL, CHANNEL_END, EOS, MODEL_TURN, QUOTE, RESPONSE, RESPONSE_END, THOUGHT,
@@ -11,6 +13,13 @@ use crate::chat::tokenizer::Tokenizer;
 
 /// The switch in the system's turn that lets a model think.
 const THINK: &str = "<|think|>";
+
+/// Rules of a grammar: what compiles them goes from one to the next on its stack.
+const MOST_RULES: usize = 4_000;
+
+/// White space that JSON may have between two of its pieces: none, a space, or a line break with an
+/// indentation. Only one such run can stand in one place, so an answer cannot drift off into spaces.
+const JSON_SPACE: &str = r" |\n {0,40}";
 
 /// A grammar that is being written.
 pub(super) struct Lark {
@@ -108,16 +117,34 @@ impl Lark {
         format!("{}?", self.new_rule(&thought))
     }
 
+    /// The expression of JSON of a schema.
+    pub(super) fn json(&mut self, mut schema: Value) -> String {
+        schema["x-guidance"] = json!({
+            "whitespace_flexible": true,
+            "whitespace_pattern": JSON_SPACE,
+        });
+        self.new_rule(&format!("%json {schema}"))
+    }
+
     /// The whole text.
-    pub(super) fn into_text(self) -> String {
-        self.text
+    ///
+    /// # Errors It has too many rules.
+    pub(super) fn into_text(self) -> Result<String, GrammarError> {
+        if self.rules > MOST_RULES {
+            let finding = format!(
+                "it is too large: its grammar has {} rules, at most {MOST_RULES}",
+                self.rules
+            );
+            return Err(GrammarError::Schema { finding });
+        }
+        Ok(self.text)
     }
 }
 
 /// A string literal.
 pub(super) fn literal(text: &str) -> String {
     // Lark's strings are JSON's, but for the one control character that JSON leaves bare.
-    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// A terminal that never holds one of `texts`.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::messages::checked_name;
+use super::tools::checked_name;
 use crate::server::error::ApiError;
 use crate::server::fields::{Field, Fields};
 use crate::server::wire::chat::ResponseFormat;

@@ -1,7 +1,6 @@
 //! `POST /v1/chat/completions`.
 
 pub mod format;
-pub mod messages;
 pub mod reply;
 pub mod request;
 pub mod stream;
@@ -52,7 +51,7 @@ pub async fn chat_completions(
             let ask = ask(service, &request)?;
             Ok((request, model, Answers::start(service, &metrics, vec![ask])?))
         };
-        shared.work(prepare).await?
+        shared.prepare(prepare).await?
     };
     if request.stream {
         let include_usage = request.stream_options.include_usage;
@@ -72,12 +71,13 @@ fn ask(service: &Service, request: &ChatRequest) -> Result<Ask, ApiError> {
     };
     let (thinking, extra) = split_variables(request.chat_template_kwargs.as_ref());
     let effort = request.reasoning_effort.as_deref().and_then(request::thinking_by_effort);
-    let prompt = service.prompt(&Conversation {
+    let conversation = Conversation {
         messages: &request.messages,
         tools: offered,
         enable_thinking: thinking.or(effort),
         extra: extra.as_ref(),
-    })?;
+    };
+    let prompt = service.prompt(&conversation, "messages")?;
     let form = Form {
         format: &request.response_format,
         choice: &request.tool_choice,

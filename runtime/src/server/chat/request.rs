@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use super::{format, messages, tools};
+use super::{format, tools};
 use crate::server::error::ApiError;
-use crate::server::fields::Fields;
+use crate::server::fields::{Field, Fields};
 use crate::server::known::{self, Endpoint};
 use crate::server::settings;
-use crate::server::wire::chat::{ChatRequest, ResponseFormat, ToolChoice};
+use crate::server::wire::chat::ChatRequest;
 
 /// Whether thinking is on, by `reasoning_effort`.
 pub const EFFORTS: [(&str, bool); 6] = [
@@ -19,6 +19,9 @@ pub const EFFORTS: [(&str, bool); 6] = [
     ("xhigh", true),
 ];
 
+/// Most messages of a conversation.
+const MOST_MESSAGES: usize = 10_000;
+
 /// Reads a request. Returns it with the names of all fields there are.
 pub fn read(
     body: &Map<String, Value>,
@@ -26,7 +29,7 @@ pub fn read(
 ) -> Result<(ChatRequest, Vec<&'static str>), ApiError> {
     let mut fields = Fields::of_body(body);
     let model = fields.text("model")?.map(str::to_owned);
-    let messages = messages::read(&fields.need("messages")?)?;
+    let messages = messages(&fields.need("messages")?)?;
     let declared = tools::read(&mut fields)?;
     let tool_choice = tools::choice(&mut fields, &declared, &|field| {
         let mut choice = field.fields()?;
@@ -39,7 +42,6 @@ pub fn read(
     })?;
     let parallel_tool_calls = fields.boolean("parallel_tool_calls")?.unwrap_or(true);
     let response_format = format::read(&mut fields)?;
-    check_format_beside_tools(&response_format, &tool_choice, &declared)?;
     let reasoning_effort = match fields.take("reasoning_effort") {
         Some(field) => {
             field.one_of(&EFFORTS)?;
@@ -94,18 +96,18 @@ pub fn read(
     Ok((request, names))
 }
 
-/// An answer that may be a call or JSON has no grammar here.
-pub fn check_format_beside_tools(
-    format: &ResponseFormat,
-    choice: &ToolChoice,
-    tools: &[Value],
-) -> Result<(), ApiError> {
-    if *format != ResponseFormat::Text && *choice == ToolChoice::Auto && !tools.is_empty() {
-        let message = "a JSON answer and `tools` that the model may call are not done together; \
-                       give `tool_choice` \"none\" or \"required\", or leave one of them out";
-        return Err(ApiError::unsupported("response_format", message));
+/// The messages as they are, at least one and not too many. What is in them is checked where the prompt
+/// is made of them.
+pub fn messages(field: &Field<'_>) -> Result<Vec<Value>, ApiError> {
+    match field.value.as_array() {
+        Some(items) if (1..=MOST_MESSAGES).contains(&items.len()) => Ok(items.clone()),
+        Some(items) => {
+            let found = items.len();
+            let message = format!("`{}` holds {found} messages: 1 to {MOST_MESSAGES}", field.path);
+            Err(ApiError::conflict(&field.path, message))
+        }
+        None => Err(field.wrong("a list")),
     }
-    Ok(())
 }
 
 /// `chat_template_kwargs`, of which two variables are known.

@@ -1,8 +1,8 @@
 //! Declared tools, and which of them may be called.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::messages::checked_name;
+use crate::chat::tools::{check_name, name_of, prepared};
 use crate::server::error::ApiError;
 use crate::server::fields::{Field, Fields};
 use crate::server::wire::chat::ToolChoice;
@@ -11,76 +11,28 @@ use crate::server::wire::chat::ToolChoice;
 const MOST_TOOLS: usize = 128;
 
 /// Reads `tools` in the form of chat completions, `{"type": "function", "function": {…}}`. Returns
-/// them in that form, with what the template looks at.
+/// them in that form, as a template takes them.
 pub fn read(fields: &mut Fields<'_>) -> Result<Vec<Value>, ApiError> {
     let Some(field) = fields.take("tools") else { return Ok(Vec::new()) };
-    read_list(&field, &|item| {
-        let mut tool = item.fields()?;
-        function_kind(&tool.need("type")?)?;
-        let mut function = tool.need("function")?.fields()?;
-        let declared = declaration(&mut function)?;
-        function.finish()?;
-        tool.finish()?;
-        Ok(declared)
-    })
+    let tools = items(&field)?;
+    Ok(prepared(tools)?)
 }
 
-/// A list of tools, each read by `tool`; no name twice.
-pub fn read_list(
-    field: &Field<'_>,
-    tool: &dyn Fn(&Field<'_>) -> Result<Value, ApiError>,
-) -> Result<Vec<Value>, ApiError> {
-    let items = field.list()?;
+/// The declarations in a list, not too many.
+pub fn items<'v>(field: &Field<'v>) -> Result<&'v [Value], ApiError> {
+    let items = field.value.as_array().ok_or_else(|| field.wrong("a list"))?;
     if items.len() > MOST_TOOLS {
         let message = format!("`{}` holds {} tools: at most {MOST_TOOLS}", field.path, items.len());
         return Err(ApiError::conflict(&field.path, message));
     }
-    let tools = items.iter().map(tool).collect::<Result<Vec<_>, _>>()?;
-    for (index, tool) in tools.iter().enumerate() {
-        if tools[..index].iter().any(|other| name_of(other) == name_of(tool)) {
-            let message = format!("`{}` declares `{}` twice", field.path, name_of(tool));
-            return Err(ApiError::conflict(&field.path, message));
-        }
-    }
-    Ok(tools)
+    Ok(items)
 }
 
-/// The only kind of tool there is.
-pub fn function_kind(kind: &Field<'_>) -> Result<(), ApiError> {
-    match kind.text()? {
-        "function" => Ok(()),
-        _ => {
-            let message =
-                format!("`{}` is {}: only \"function\" is run here", kind.path, kind.value);
-            Err(ApiError::unsupported(&kind.path, message))
-        }
-    }
-}
-
-/// Name, description, parameters and strictness of a function.
-pub fn declaration(function: &mut Fields<'_>) -> Result<Value, ApiError> {
-    let mut declared = Map::new();
-    declared.insert("name".to_owned(), checked_name(&function.need("name")?)?.into());
-    if let Some(description) = function.text("description")? {
-        declared.insert("description".to_owned(), description.into());
-    }
-    if let Some(parameters) = function.take("parameters") {
-        let mut schema = parameters.object()?.clone();
-        if !schema.is_empty() {
-            // Arguments are always an object; templates count on the word.
-            schema.entry("type").or_insert_with(|| "object".into());
-            declared.insert("parameters".to_owned(), schema.into());
-        }
-    }
-    if let Some(strict) = function.boolean("strict")? {
-        declared.insert("strict".to_owned(), strict.into());
-    }
-    Ok(json!({"type": "function", "function": declared}))
-}
-
-/// The name of a tool that was read.
-pub fn name_of(tool: &Value) -> &str {
-    tool["function"]["name"].as_str().unwrap_or_default()
+/// The name of a function.
+pub fn checked_name(field: &Field<'_>) -> Result<String, ApiError> {
+    let name = field.text()?;
+    let wrong = |finding| ApiError::conflict(&field.path, format!("`{}` {finding}", field.path));
+    check_name(name).map(|()| name.to_owned()).map_err(wrong)
 }
 
 /// Reads `tool_choice`. `named` finds the name in an object's form.
@@ -129,10 +81,12 @@ pub fn choice(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
-    fn tools(value: Value) -> Result<Vec<Value>, ApiError> {
-        let body = json!({"tools": value});
-        read(&mut Fields::of_body(body.as_object().expect("an object")))
+    fn refusal(tools: Value) -> String {
+        let body = json!({"tools": tools});
+        let read = read(&mut Fields::of_body(body.as_object().expect("an object")));
+        read.expect_err("it is faulty").body().to_string()
     }
 
     fn function(name: &str) -> Value {
@@ -140,27 +94,23 @@ mod tests {
     }
 
     #[test]
-    fn parameters_get_their_type() {
-        let declared = json!([{"type": "function", "function": {
-            "name": "f", "parameters": {"properties": {"x": {"type": "string"}}}, "strict": true}}]);
-        let read = tools(declared).expect("it is sound");
-        assert_eq!(read[0]["function"]["parameters"]["type"], "object");
-        let empty = json!([{"type": "function", "function": {"name": "f", "parameters": {}}}]);
-        assert!(tools(empty).expect("it is sound")[0]["function"].get("parameters").is_none());
-    }
-
-    #[test]
-    fn faulty_tools_are_refused() {
-        for (faulty, word) in [
-            (json!([function("a"), function("a")]), "twice"),
-            (json!([{"type": "web_search"}]), "web_search"),
-            (json!([{"type": "function"}]), "tools[0].function"),
-            (json!([function("a b")]), "tools[0].function.name"),
-            (json!([{"type": "function", "function": {"name": "f", "colour": 1}}]), "colour"),
-            (json!({"type": "function"}), "a list"),
+    fn faults_carry_their_place_and_kind() {
+        for (faulty, param, code) in [
+            (json!([function("a"), function("a")]), "tools[1].function.name", "invalid_value"),
+            (json!([{"type": "web_search"}]), "tools[0].type", "unsupported_value"),
+            (json!([{"type": "function"}]), "tools[0].function", "missing_required_parameter"),
+            (json!([function("a b")]), "tools[0].function.name", "invalid_value"),
+            (
+                json!([{"type": "function", "function": {"name": "f", "colour": 1}}]),
+                "tools[0].function.colour",
+                "unknown_parameter",
+            ),
+            (json!({"type": "function"}), "tools", "invalid_value"),
+            (json!(vec![function("a"); 129]), "tools", "invalid_value"),
         ] {
-            let error = tools(faulty).expect_err("it is faulty").body().to_string();
-            assert!(error.contains(word), "{error}");
+            let error = refusal(faulty);
+            let place = format!("\"param\":\"{param}\",\"code\":\"{code}\"");
+            assert!(error.contains(&place), "{error}");
         }
     }
 }

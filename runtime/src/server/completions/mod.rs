@@ -48,7 +48,7 @@ pub async fn completions(
             let asks = asks(service, &request)?;
             Ok((request, model, Answers::start(service, &metrics, asks)?))
         };
-        shared.work(prepare).await?
+        shared.prepare(prepare).await?
     };
     let head = Head { id: fresh_name("cmpl-"), created: unix_time(), model };
     if request.stream {
@@ -72,7 +72,7 @@ fn asks(service: &Service, request: &CompletionRequest) -> Result<Vec<Ask>, ApiE
     let first = request.sampling.seed;
     let ask = |(number, prompt): (usize, &CompletionPrompt)| {
         let ids = match prompt {
-            CompletionPrompt::Text(text) => service.text.tokenizer().encode_raw(text)?,
+            CompletionPrompt::Text(text) => service.raw_prompt(text, "prompt")?,
             CompletionPrompt::Ids(ids) => ids.clone(),
         };
         if ids.is_empty() {

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::chat::messages::{arguments, checked_name, content};
+use super::content::content;
+use crate::chat::messages::parsed_arguments;
+use crate::server::chat::tools::checked_name;
 use crate::server::error::ApiError;
 use crate::server::fields::{Field, Fields};
 
@@ -84,7 +86,9 @@ impl Chat {
     fn call(&mut self, fields: &mut Fields<'_>) -> Result<(), ApiError> {
         let id = fields.need("call_id")?.text()?;
         let name = checked_name(&fields.need("name")?)?;
-        let arguments = arguments(&fields.need("arguments")?)?;
+        let arguments = fields.need("arguments")?;
+        let arguments = parsed_arguments(arguments.value)
+            .map_err(|_| arguments.wrong("the text of a JSON object"))?;
         self.calls.push((id.to_owned(), name.clone()));
         let function = json!({"name": name, "arguments": arguments});
         let call = json!({"id": id, "type": "function", "function": function});

@@ -1,6 +1,7 @@
 //! `POST /v1/responses`, without a memory: nothing is stored, and nothing can be fetched or gone on
 //! with by its id.
 
+mod content;
 pub mod input;
 pub mod reply;
 pub mod request;
@@ -53,7 +54,7 @@ pub async fn responses(
             let reply = reply::begun(&request, model, &ask.sampling);
             Ok((request.stream, reply, Answers::start(service, &metrics, vec![ask])?))
         };
-        shared.work(prepare).await?
+        shared.prepare(prepare).await?
     };
     let mut events = stream::Events::new(reply);
     if stream {
@@ -71,12 +72,13 @@ fn ask(service: &Service, request: &ResponsesRequest) -> Result<Ask, ApiError> {
         ToolChoice::None => &[][..],
         _ => &request.tools[..],
     };
-    let prompt = service.prompt(&Conversation {
+    let conversation = Conversation {
         messages: &request.input,
         tools: offered,
         enable_thinking: request.reasoning.as_deref().and_then(thinking_by_effort),
         extra: None,
-    })?;
+    };
+    let prompt = service.prompt(&conversation, "input")?;
     let form = Form {
         format: &request.text,
         choice: &request.tool_choice,

@@ -3,11 +3,13 @@
 use serde_json::{Map, Value};
 
 use super::input;
+use crate::chat::ChatError;
+use crate::chat::tools::prepared;
 use crate::server::chat::format::{self, Kind};
-use crate::server::chat::request::{EFFORTS, check_format_beside_tools};
+use crate::server::chat::request::EFFORTS;
 use crate::server::chat::tools;
 use crate::server::error::ApiError;
-use crate::server::fields::Fields;
+use crate::server::fields::{Field, Fields};
 use crate::server::known::{self, Endpoint};
 use crate::server::settings;
 use crate::server::wire::chat::ResponseFormat;
@@ -23,13 +25,7 @@ pub fn read(
     let instructions = fields.text("instructions")?.map(str::to_owned);
     let input = input::read(&fields.need("input")?, instructions.as_deref())?;
     let declared = match fields.take("tools") {
-        Some(field) => tools::read_list(&field, &|item| {
-            let mut tool = item.fields()?;
-            tools::function_kind(&tool.need("type")?)?;
-            let declared = tools::declaration(&mut tool)?;
-            tool.finish()?;
-            Ok(declared)
-        })?,
+        Some(field) => declared(&field)?,
         None => Vec::new(),
     };
     let tool_choice = tools::choice(&mut fields, &declared, &|field| {
@@ -41,7 +37,6 @@ pub fn read(
     })?;
     let parallel_tool_calls = fields.boolean("parallel_tool_calls")?.unwrap_or(true);
     let text = text_format(&mut fields)?;
-    check_format_beside_tools(&text, &tool_choice, &declared)?;
     let reasoning = effort(&mut fields)?;
     let max_output_tokens = settings::token_limit(&mut fields, "max_output_tokens")?;
     let include = logprobs_included(&mut fields)?;
@@ -81,6 +76,26 @@ pub fn read(
         stream_options: (),
     };
     Ok((request, names))
+}
+
+/// Tools in the flat form of this API, `{"type": "function", "name": …}`, in that of chats.
+fn declared(field: &Field<'_>) -> Result<Vec<Value>, ApiError> {
+    let nested = |tool: &Value| {
+        let Some(fields) = tool.as_object() else { return tool.clone() };
+        let (kind, function): (Map<_, _>, Map<_, _>) =
+            fields.clone().into_iter().partition(|(name, _)| name == "type");
+        let mut tool = kind;
+        tool.insert("function".to_owned(), function.into());
+        tool.into()
+    };
+    let nested: Vec<Value> = tools::items(field)?.iter().map(nested).collect();
+    prepared(&nested).map_err(|error| match error {
+        ChatError::Tool { tool, path, fault, finding } => {
+            let path = path.replacen(".function", "", 1);
+            ChatError::Tool { tool, path, fault, finding }.into()
+        }
+        other => other.into(),
+    })
 }
 
 /// `text.format`.

@@ -61,6 +61,12 @@ pub enum Refusals {
     /// No such model.
     #[response(status = 404)]
     Model(ErrorReply),
+    /// The host is not one that this server is asked by.
+    #[response(status = 403)]
+    Host(ErrorReply),
+    /// The body did not come in time.
+    #[response(status = 408)]
+    Time(ErrorReply),
     /// The body is too long.
     #[response(status = 413)]
     Length(ErrorReply),
