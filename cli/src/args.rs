@@ -3,6 +3,8 @@
 pub mod chat;
 pub mod engine;
 pub mod eval;
+#[cfg(feature = "hub")]
+pub mod publish;
 pub mod sampling;
 pub mod serve;
 
@@ -14,7 +16,8 @@ use w4pack_format::scale::ScaleDtype;
 #[derive(Parser)]
 #[command(name = "w4pack", version, arg_required_else_help = true)]
 pub struct Arguments {
-    /// Open no connection. Without it, only `eval --url` opens one.
+    /// Open no connection (HF_HUB_OFFLINE=1 says the same). Without it only names on the Hub and
+    /// `eval --url` open one.
     #[arg(long, global = true)]
     pub offline: bool,
     /// No progress and no remarks on stderr; errors and warnings stay.
@@ -42,6 +45,11 @@ pub enum Command {
     Serve(serve::ServeArguments),
     /// Talk with a model in the terminal.
     Chat(chat::ChatArguments),
+    /// Put a packed checkpoint on the Hub: proved first, with its card and its proof, in one commit.
+    #[cfg(feature = "hub")]
+    Publish(publish::PublishArguments),
+    /// Hold random groups of two checkpoints against each other without downloading either.
+    Audit(AuditArguments),
     /// Write a synthetic checkpoint in Google's layout.
     Fixture(FixtureArguments),
     /// Make a small checkpoint, convert it, prove it and run it: one command, no network.
@@ -65,6 +73,9 @@ impl Command {
             Command::Inspect(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,
             Command::Run(arguments) => arguments.json,
+            #[cfg(feature = "hub")]
+            Command::Publish(arguments) => arguments.json,
+            Command::Audit(arguments) => arguments.json,
             Command::Fixture(arguments) => arguments.json,
             Command::Eval(arguments) => arguments.wants_json(),
             Command::Serve(_)
@@ -77,7 +88,7 @@ impl Command {
 
 #[derive(Args)]
 pub struct ConvertArguments {
-    /// A folder, or a Hub name (`owner/name[@revision]`) that is in the local Hub cache.
+    /// A folder, or a Hub name (`owner/name[@revision]`).
     pub source: String,
     /// Where to write. Default: a folder in the w4pack home, named after the source.
     #[arg(long)]
@@ -97,6 +108,9 @@ pub struct ConvertArguments {
     /// Keep tensors that are not on a 4-bit grid in bf16 instead of refusing.
     #[arg(long)]
     pub allow_off_grid: bool,
+    /// Read a Hub name's files by byte ranges, each once, and store none of them.
+    #[arg(long)]
+    pub stream: bool,
     /// Threads; default: all cores.
     #[arg(long)]
     pub threads: Option<usize>,
@@ -162,7 +176,8 @@ pub struct VerifyArguments {
     /// The packed checkpoint. With --self-test alone: a small synthetic one.
     #[arg(required_unless_present = "self_test")]
     pub packed: Option<String>,
-    /// What it was made from. Without it nothing can be proved (exit code 2).
+    /// What it was made from; of a Hub name that is not in the cache no file is stored. Without it
+    /// nothing can be proved (exit code 2).
     #[arg(long, requires = "packed")]
     pub source: Option<String>,
     /// The source's files as the Hub lists them (path, size, SHA-256): the source is rebuilt from the
@@ -197,8 +212,26 @@ pub struct VerifyArguments {
 }
 
 #[derive(Args)]
+pub struct AuditArguments {
+    /// The packed checkpoint: a folder, or a Hub name.
+    pub packed: String,
+    /// What it was made from: a folder, or a Hub name.
+    #[arg(long)]
+    pub source: String,
+    /// Groups to draw, with replacement, from all packed ones.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub samples: u64,
+    /// Which groups are drawn. Default: a number that nobody could know beforehand.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
 pub struct InspectArguments {
-    /// A folder, a `model.safetensors`, a GGUF file, or a Hub name that is in the local Hub cache.
+    /// A folder, a `model.safetensors`, a GGUF file, or a Hub name.
     pub what: String,
     /// Draw peak levels and steps into an SVG or PNG file.
     #[arg(long, value_name = "FILE")]

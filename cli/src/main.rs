@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     };
     let wants_json = arguments.command.wants_json();
     let quiet = arguments.quiet;
+    locate::allow(locate::Reach { offline: arguments.offline, quiet });
     if let Err(error) = interrupt::make_file_limits_errors() {
         message::warn(&format!("{error:#}"));
     }
@@ -36,6 +37,9 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => commands::serve::run(&arguments, quiet),
         Command::Chat(arguments) => commands::chat::run(&arguments, quiet),
         Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),
+        #[cfg(feature = "hub")]
+        Command::Publish(arguments) => commands::publish::run(&arguments, quiet),
+        Command::Audit(arguments) => commands::audit::run(&arguments, quiet),
         Command::Demo(arguments) => commands::demo::run(&arguments, quiet),
         Command::Eval(wanted) => commands::eval::run(&wanted, arguments.offline, quiet),
         Command::Completions { shell } => {

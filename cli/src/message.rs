@@ -7,6 +7,8 @@ use w4pack_convert::ConvertError;
 use w4pack_eval::EvalError;
 use w4pack_fixtures::FixtureError;
 use w4pack_format::FormatError;
+#[cfg(feature = "hub")]
+use w4pack_hub::HubError;
 use w4pack_kernels::cuda::CudaError;
 use w4pack_runtime::RuntimeError;
 use w4pack_runtime::chat::ChatError;
@@ -82,6 +84,10 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
             use EvalError::*;
             !matches!(error, Io { action: "write" | "lock", .. } | NoAnswer { .. } | Busy { .. })
         };
+        #[cfg(feature = "hub")]
+        if let Some(error) = hub_error(cause) {
+            return error.is_input();
+        }
         cause.is::<Usage>()
             || cause.is::<FormatError>()
             || cause.is::<ChatError>()
@@ -141,9 +147,28 @@ fn with_causes(error: &anyhow::Error) -> String {
     text
 }
 
+/// A fault of the Hub, by itself or where bytes of a checkpoint come from there.
+#[cfg(feature = "hub")]
+fn hub_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a HubError> {
+    let within = |error: &'a FormatError| match error {
+        FormatError::Io { cause, .. } => cause.get_ref()?.downcast_ref::<HubError>(),
+        _ => None,
+    };
+    let format = || error.downcast_ref::<FormatError>().and_then(within);
+    let convert = || match error.downcast_ref::<ConvertError>() {
+        Some(ConvertError::Format(error)) => within(error),
+        _ => None,
+    };
+    error.downcast_ref::<HubError>().or_else(format).or_else(convert)
+}
+
 fn hint_of(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<Usage>() {
         return error.hint.clone();
+    }
+    #[cfg(feature = "hub")]
+    if let Some(error) = hub_error(error) {
+        return error.hint();
     }
     let format = error.downcast_ref::<FormatError>().and_then(FormatError::hint);
     let convert = || error.downcast_ref::<ConvertError>().and_then(ConvertError::hint);

@@ -40,6 +40,11 @@ impl Bytes {
         self.0.inc(bytes);
     }
 
+    /// Says something between two drawings of the bar.
+    pub fn aside(&self, say: impl FnOnce()) {
+        self.0.suspend(say);
+    }
+
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }

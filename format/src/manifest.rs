@@ -11,6 +11,16 @@ use std::fmt;
 /// Path of the file below a checkpoint.
 pub const MANIFEST_FILE: &str = "w4pack/manifest.json";
 
+/// Path of the proof's statement below a published checkpoint. It speaks of the other files, so that no
+/// list of files can speak of it.
+pub const STATEMENT_FILE: &str = "w4pack/statement.json";
+
+/// Path of a published checkpoint's card.
+pub const CARD_FILE: &str = "README.md";
+
+/// The line that says that w4pack wrote a card, and may write it anew.
+pub const CARD_MARK: &str = "<!-- written by w4pack publish -->";
+
 /// The value of [`Manifest::schema`] that this version writes and reads.
 pub const SCHEMA: &str = "w4pack-manifest/2";
 

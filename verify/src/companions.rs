@@ -5,7 +5,7 @@ use w4pack_format::checkpoint::{Checkpoint, INDEX_FILE};
 use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::exact::EXACT_FILE;
 use w4pack_format::laid_out::LAID_OUT_FILE;
-use w4pack_format::manifest::MANIFEST_FILE;
+use w4pack_format::manifest::{CARD_FILE, MANIFEST_FILE, STATEMENT_FILE};
 
 use crate::findings::Findings;
 use crate::ledger::{Class, Side};
@@ -85,6 +85,8 @@ fn check_extra(result: &Checkpoint, findings: &mut Findings) {
         }
         if is_weights(&path) {
             findings.faults.push(stray_weights(&path));
+        } else if path == STATEMENT_FILE {
+            findings.ledger.claim_file(Side::Result, &path, Class::Card);
         } else if is_documentation(&path) {
             findings.ledger.claim_file(Side::Result, &path, Class::Card);
             let bytes = result.source().size(&path).unwrap_or(0);
@@ -106,6 +108,7 @@ pub fn strangers(result: &Checkpoint) -> Vec<Fault> {
     let others = paths
         .filter(|path| !is_own(path) && result.shards().iter().all(|shard| shard.path != *path));
     others
+        .filter(|path| *path != STATEMENT_FILE)
         .filter_map(|path| {
             if is_weights(path) {
                 return Some(stray_weights(path));
@@ -140,6 +143,11 @@ fn is_documentation(path: &str) -> bool {
         && ["", "md", "txt"].contains(&ending);
     let of_git = [".gitattributes", ".gitignore"].contains(&path);
     !path.contains('/') && (path.ends_with(".md") || of_licence || of_git)
+}
+
+/// What comes after conversion and proof, with publishing: no list of files speaks of it.
+pub fn comes_later(path: &str) -> bool {
+    [STATEMENT_FILE, CARD_FILE, ".gitattributes"].contains(&path)
 }
 
 /// Files that tokenizers, templates and generation are made of: leaving one out changes answers.

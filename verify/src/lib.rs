@@ -8,10 +8,11 @@
 //! Read in this order: [`arithmetic`]; `with_source` (the proof from beginning to end); `pair`
 //! (which tensor stands for which); `pass` (every byte read once, by whom); `prove` (groups in
 //! blocks); `sidecar`; `config`; `headers`; `companions`; `manifest`; `alone` (a result without its
-//! source); [`report`]. [`doctor`] is apart: what other loaders would make of a result.
+//! source); [`report`]. [`audit`] draws groups instead of reading them all. [`doctor`] is apart: what other loaders would make of a result.
 
 mod alone;
 pub mod arithmetic;
+pub mod audit;
 mod companions;
 mod config;
 pub mod doctor;

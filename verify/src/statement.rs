@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::group::GROUP;
 use w4pack_format::manifest::{MANIFEST_FILE, Manifest};
-use w4pack_format::source::Source;
+use w4pack_format::source::{Source, SourceFile};
 use w4pack_format::{FormatError, Result, json as strict};
 
+use crate::companions::comes_later;
 use crate::ranges::Range;
 use crate::report::{Fault, FaultClass, Report, Verdict};
 
@@ -45,7 +46,8 @@ pub fn write(report: &Report) -> std::result::Result<Value, &'static str> {
     }
     let digest =
         |(path, sha256): (&String, &String)| json!({"name": path, "digest": {"sha256": sha256}});
-    let subjects: Vec<Value> = report.hashes.result.iter().map(digest).collect();
+    let spoken_of = |(path, _): &(&String, &String)| !comes_later(path);
+    let subjects: Vec<Value> = report.hashes.result.iter().filter(spoken_of).map(digest).collect();
     let sources: Vec<Value> = report.hashes.source.iter().map(digest).collect();
     Ok(json!({
         "_type": TYPE,
@@ -97,7 +99,9 @@ pub fn check(
             fail(path, format!("it has SHA-256 {is}, the statement says {said}"));
         }
     }
-    for file in result.files().iter().filter(|file| !subjects.contains_key(&file.path)) {
+    let unknown =
+        |file: &&SourceFile| !subjects.contains_key(&file.path) && !comes_later(&file.path);
+    for file in result.files().iter().filter(unknown) {
         fail(&file.path, "the statement does not speak of this file".into());
     }
     let predicate = Predicate { said: &statement["predicate"], report, result };

@@ -119,7 +119,7 @@ fn refuse(mut report: Report, mut findings: Findings) -> Report {
 const HINT: &str = "hint: --source names the checkpoint that was converted, in bf16";
 
 /// A source in 4 bits is a result: there is nothing to prove it against.
-fn packed_already(source: &Checkpoint, config: &Config) -> Option<Fault> {
+pub fn packed_already(source: &Checkpoint, config: &Config) -> Option<Fault> {
     let detail = "the source is packed already";
     let packed = source.names().find(|name| name.ends_with(".weight_packed"));
     if let Some(found) = packed.and_then(|name| source.tensor(name)) {

@@ -8,13 +8,15 @@ use crate::progress::Bytes;
 use crate::{home, locate, output};
 use anyhow::Result;
 use std::process::ExitCode;
+use std::sync::Arc;
 use w4pack_convert::{
     ConvertError, Forecast, Layout, Options, Progress, Report, Stage, Towers, convert, forecast,
 };
+use w4pack_format::gguf::view;
 use w4pack_format::source::Source;
 
 pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
-    let source = locate::model(&arguments.source, arguments.revision.as_deref())?;
+    let source = open(arguments)?;
     let options = Options {
         layout: match arguments.layout {
             LayoutName::Emb4 => Layout::Emb4,
@@ -56,6 +58,19 @@ pub fn run(arguments: &ConvertArguments, quiet: bool) -> Result<ExitCode> {
         talk(&summary(&report));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A plan needs headers only, and a stream stores nothing; otherwise a Hub name is downloaded.
+fn open(arguments: &ConvertArguments) -> Result<Arc<dyn Source>> {
+    let (what, revision) = (arguments.source.as_str(), arguments.revision.as_deref());
+    if arguments.stream && locate::here(what, revision)?.is_some() {
+        let message = format!("`{what}` is here already: --stream is for names on the Hub");
+        return Err(Usage::new(message).hint("leave out --stream").into());
+    }
+    if arguments.stream || arguments.plan {
+        return Ok(view::open(locate::streamed(what, revision)?)?);
+    }
+    locate::model(what, revision)
 }
 
 fn default_folder(source: &dyn Source, layout: Layout) -> Result<std::path::PathBuf> {

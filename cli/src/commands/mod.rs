@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod audit;
 pub mod cards;
 pub mod chat;
 pub mod convert;
@@ -10,6 +11,8 @@ pub mod eval;
 pub mod fixture;
 pub mod inspect;
 pub mod open;
+#[cfg(feature = "hub")]
+pub mod publish;
 pub mod restore;
 pub mod run;
 pub mod serve;

@@ -13,7 +13,7 @@ use w4pack_convert::restore::Report;
 pub fn run(arguments: &RestoreArguments, quiet: bool) -> Result<ExitCode> {
     let packed = locate::source(&arguments.packed, None)?;
     let towers = match &arguments.towers_from {
-        Some(towers) => Some(locate::source(towers, None)?),
+        Some(towers) => Some(locate::streamed(towers, None)?),
         None => None,
     };
     let threads = threads(arguments.threads)?;

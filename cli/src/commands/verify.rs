@@ -31,8 +31,9 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
         return against_gguf(&files, &path, arguments, &options, quiet);
     }
     let locate =
-        |what: &Option<String>| what.as_ref().map(|what| locate::source(what, None)).transpose();
-    let (packed, source) = (locate(&arguments.packed)?, locate(&arguments.source)?);
+        |what: &Option<String>| what.as_ref().map(|what| locate::streamed(what, None)).transpose();
+    let packed = arguments.packed.as_ref().map(|what| locate::source(what, None)).transpose()?;
+    let source = locate(&arguments.source)?;
     let bar = ProgressBar(Bytes::new("verifying", quiet));
     if let Some(trials) = arguments.self_test {
         return damage(packed, source, trials, arguments, &options, &bar);
@@ -106,7 +107,7 @@ fn against_gguf(
             format!("`{path}` is a GGUF file, which only its --source can say anything about");
         return Err(Usage::new(message).into());
     };
-    let source = locate::source(source, None)?;
+    let source = locate::streamed(source, None)?;
     let bar = ProgressBar(Bytes::new("comparing", quiet));
     let report = verify_gguf(files, path, &source, options, &bar);
     bar.0.finish();

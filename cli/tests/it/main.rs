@@ -5,6 +5,8 @@ mod device;
 mod doctor;
 mod eval;
 mod gguf;
+#[cfg(feature = "hub")]
+mod hub;
 mod killed;
 mod load;
 mod official_loader;

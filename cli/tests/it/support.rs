@@ -21,6 +21,7 @@ pub fn w4pack_at(home: &Path, arguments: &[&str]) -> Output {
         .args(arguments)
         .env("W4PACK_HOME", home)
         .env("HF_HOME", home.join("huggingface"))
+        .env("HF_HUB_OFFLINE", "1")
         .output()
         .unwrap()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use w4pack_format::laid_out::{LAID_OUT_FILE, LaidOut};
-use w4pack_format::manifest::{MANIFEST_FILE, Manifest};
+use w4pack_format::manifest::{CARD_FILE, CARD_MARK, MANIFEST_FILE, Manifest, STATEMENT_FILE};
 use w4pack_format::source::Source;
 
 use crate::ConvertError;
@@ -120,7 +120,12 @@ fn older_output(folder: &Path) -> io::Result<Older> {
             let of_weights = name.starts_with("model")
                 && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
             let written = files.iter().any(|file| file.path == name);
-            if !(written || of_weights || name == own) {
+            // What publishing adds follows from the rest; a card that somebody wrote does not.
+            let of_publishing = name == STATEMENT_FILE
+                || name == CARD_FILE
+                    && fs::read_to_string(folder.join(&path))
+                        .is_ok_and(|card| card.contains(CARD_MARK));
+            if !(written || of_weights || of_publishing || name == own) {
                 return Ok(Older::WithStranger(path));
             }
         }

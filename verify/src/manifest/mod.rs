@@ -14,6 +14,7 @@ use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::manifest::{Fate, FileRecord, MANIFEST_FILE, Manifest, TensorRecord};
 use w4pack_format::source::Source;
 
+use crate::companions::comes_later;
 use crate::config::Facts;
 use crate::findings::Findings;
 use crate::ledger::{Class, Side};
@@ -80,7 +81,8 @@ pub fn check_result(
     claims::check(manifest, facts, findings);
     let own: fn(&str) -> bool = |path| path == MANIFEST_FILE;
     check_records("result", &manifest.files, result, own, &hashes.result_files, findings)?;
-    for file in result.files().iter().filter(|file| !own(&file.path)) {
+    let speaks_of = |path: &str| !own(path) && !comes_later(path);
+    for file in result.files().iter().filter(|file| speaks_of(&file.path)) {
         if !manifest.files.iter().any(|record| record.path == file.path) {
             let detail = format!("it does not list the result's file `{}`", file.path);
             findings.faults.push(fault(detail));

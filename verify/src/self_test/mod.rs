@@ -7,7 +7,7 @@
 mod checkpoint;
 mod damages;
 mod edits;
-mod random;
+pub(crate) mod random;
 mod table;
 
 use std::collections::BTreeMap;
