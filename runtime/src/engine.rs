@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, Needed};
 use crate::device::cuda::{CudaDevice, LoadReport, Sizes};
-use crate::device::{CpuDevice, Device, Slot, Wanted, Work, physical_cores};
+use crate::device::{Cpu, CpuDevice, Device, Slot, Wanted, Work, physical_cores};
 use crate::error::{Result, RuntimeError};
 use crate::forward::check_ids;
 use crate::model::{MemoryPlan, Model};
@@ -21,11 +21,13 @@ pub struct EngineOptions {
     pub chunk: usize,
     /// Worker threads; `None`: one for each physical core.
     pub threads: Option<usize>,
+    /// How the CPU multiplies.
+    pub arithmetic: Cpu,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { context: None, chunk: 256, threads: None }
+        Self { context: None, chunk: 256, threads: None, arithmetic: Cpu::default() }
     }
 }
 
@@ -130,14 +132,15 @@ impl Engine {
     pub fn new(model: Model, options: EngineOptions) -> Result<Self> {
         let threads = options.threads.unwrap_or_else(physical_cores);
         let model = Arc::new(model);
-        let device = Box::new(CpuDevice::new(model.clone(), threads)?);
+        let device = Box::new(CpuDevice::with(model.clone(), threads, options.arithmetic)?);
         Self::on_device(model.config.clone(), model.notes.clone(), device, options)
     }
 
     /// An engine on a card.
     pub fn on_card(device: CudaDevice, chunk: usize) -> Result<Self> {
         let (config, notes) = (device.config().clone(), device.notes().to_vec());
-        let options = EngineOptions { context: Some(device.context()), chunk, threads: None };
+        let context = Some(device.context());
+        let options = EngineOptions { context, chunk, ..EngineOptions::default() };
         let card = CardReport {
             memory_table: device.memory_table(),
             sizes: device.plan().sizes,

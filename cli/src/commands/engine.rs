@@ -9,6 +9,8 @@ use crate::progress::Bytes;
 use anyhow::Result;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
+use w4pack_kernels::cpu::{Kernels, Precision};
+use w4pack_runtime::device::Cpu;
 use w4pack_runtime::device::cuda::{self, CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::{Engine, EngineOptions, LoadOptions, Model, RuntimeError, WeightValues};
 
@@ -20,6 +22,7 @@ pub fn open(
     slots: usize,
     quiet: bool,
 ) -> Result<Engine> {
+    let kernels = chosen_kernels()?;
     let say = |reason: &str| {
         if !quiet {
             eprintln!("no CUDA ({reason}), using CPU");
@@ -50,10 +53,27 @@ pub fn open(
             },
         },
     }
-    open_cpu(checkpoint, arguments, quiet)
+    open_cpu(checkpoint, arguments, kernels, quiet)
 }
 
-fn open_cpu(checkpoint: &Checkpoint, arguments: &EngineArguments, quiet: bool) -> Result<Engine> {
+/// The CPU's kernels, which `W4PACK_CPU` may name.
+fn chosen_kernels() -> Result<&'static Kernels> {
+    let Some(name) = std::env::var_os("W4PACK_CPU").filter(|name| !name.is_empty()) else {
+        return Ok(Kernels::best());
+    };
+    Kernels::named(&name.to_string_lossy()).map_err(|error| {
+        Usage::new(format!("cannot take the CPU kernels that `W4PACK_CPU` names: {error}"))
+            .hint("unset `W4PACK_CPU`, and the fastest are taken")
+            .into()
+    })
+}
+
+fn open_cpu(
+    checkpoint: &Checkpoint,
+    arguments: &EngineArguments,
+    kernels: &'static Kernels,
+    quiet: bool,
+) -> Result<Engine> {
     if let Some((flag, why)) = cpu_refusal(arguments) {
         let message = format!("`{flag}` has no meaning on the CPU: {why}");
         return Err(Usage::new(message).hint(format!("leave `{flag}` out")).into());
@@ -62,6 +82,10 @@ fn open_cpu(checkpoint: &Checkpoint, arguments: &EngineArguments, quiet: bool) -
         context: arguments.context,
         chunk: arguments.chunk,
         threads: arguments.threads.map(check_threads).transpose()?,
+        arithmetic: Cpu::new(kernels).in_precision(match arguments.fast {
+            true => Precision::Bits8,
+            false => Precision::Bits16,
+        }),
     };
     let model = load_model(checkpoint, arguments.weights, quiet)?;
     Ok(Engine::new(model, options)?)
@@ -163,5 +187,7 @@ fn cpu_refusal(arguments: &EngineArguments) -> Option<(String, &'static str)> {
             return Some(("--speculate ngram".into(), why));
         }
     }
-    arguments.fast.then(|| ("--fast".into(), "its kernels take activations in f32"))
+    let rounded = arguments.weights == WeightsName::Bf16;
+    let why = "products rounded to bf16 are multiplied with activations in f32";
+    (arguments.fast && rounded).then(|| ("--fast".into(), why))
 }

@@ -1,6 +1,7 @@
 //! The command as a user has it: the binary, its files and its words.
 
 mod chat;
+mod cpu;
 mod device;
 mod doctor;
 mod eval;

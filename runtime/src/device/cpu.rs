@@ -12,22 +12,43 @@ use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use w4pack_kernels::cpu::Kernels;
+use w4pack_kernels::cpu::{Kernels, Output, Precision};
 
 /// Arithmetic by the kernels, rows shared among the threads of the current rayon pool.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
     kernels: &'static Kernels,
+    precision: Precision,
 }
 
 impl Cpu {
-    /// Arithmetic by the given kernels.
+    /// Arithmetic by the given kernels, with activations of 16 bits for packed matrices.
     pub fn new(kernels: &'static Kernels) -> Self {
-        Self { kernels }
+        Self { kernels, precision: Precision::Bits16 }
+    }
+
+    /// The instruction set, and the activations where they are coarse.
+    fn name(&self) -> String {
+        match self.precision {
+            Precision::Bits16 => self.kernels.name().into(),
+            Precision::Bits8 => format!("{}, 8-bit activations", self.kernels.name()),
+        }
+    }
+
+    /// The same with activations of `precision`.
+    pub fn in_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
     }
 }
 
-/// Rows below which a matrix is not worth sharing among more threads.
+impl Default for Cpu {
+    /// By the best kernels of this machine.
+    fn default() -> Self {
+        Self::new(Kernels::best())
+    }
+}
+
+/// Rows below which a matrix is not worth sharing among more threads; whole tiles of the kernels.
 const LEAST_ROWS: usize = 32;
 
 impl Arithmetic for Cpu {
@@ -39,24 +60,24 @@ impl Arithmetic for Cpu {
 
     fn linear(&self, weight: &Matrix, x: &[f32]) -> Vec<f32> {
         let view = weight.view();
-        let tokens = x.len() / view.columns();
-        // Outputs of a row lie together while threads write them: [rows, tokens].
-        let mut by_row = vec![0.0; view.rows() * tokens];
+        let activations = self.kernels.prepare(&view, x, self.precision);
+        let tokens = activations.tokens();
+        let mut outputs = vec![0.0; view.rows() * tokens];
         let pieces = 4 * rayon::current_num_threads();
-        let rows = view.rows().div_ceil(pieces).max(LEAST_ROWS);
-        by_row.par_chunks_mut(rows * tokens).enumerate().for_each(|(piece, out)| {
-            self.kernels.multiply(&view, piece * rows, x, out);
-        });
-        if tokens == 1 {
-            return by_row;
+        let rows = view.rows().div_ceil(pieces).next_multiple_of(LEAST_ROWS);
+        // A stripe of rows for each piece; which thread takes it does not matter.
+        let mut stripes = Vec::with_capacity(pieces);
+        let mut rest = Output::whole(&mut outputs, tokens);
+        while rest.rows() > rows {
+            let stripe;
+            (stripe, rest) = rest.split_at(rows);
+            stripes.push(stripe);
         }
-        let mut out = vec![0.0; by_row.len()];
-        out.par_chunks_mut(view.rows()).enumerate().for_each(|(token, out)| {
-            for (out, row) in out.iter_mut().zip(by_row.chunks_exact(tokens)) {
-                *out = row[token];
-            }
+        stripes.push(rest);
+        stripes.into_par_iter().enumerate().for_each(|(piece, stripe)| {
+            self.kernels.multiply(&view, piece * rows, &activations, stripe);
         });
-        out
+        outputs
     }
 
     fn dot(&self, a: &[f32], b: &[f32]) -> f32 {
@@ -88,10 +109,15 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
-    /// A device over `model` with `threads` workers.
+    /// A device over `model` with `threads` workers and the best kernels of this machine.
     ///
     /// Errors: no threads asked for, or the system gives none.
     pub fn new(model: Arc<Model>, threads: usize) -> Result<Self> {
+        Self::with(model, threads, Cpu::default())
+    }
+
+    /// The same with a chosen arithmetic.
+    pub fn with(model: Arc<Model>, threads: usize, arithmetic: Cpu) -> Result<Self> {
         if threads == 0 {
             return Err(RuntimeError::Setting {
                 name: "threads",
@@ -104,7 +130,6 @@ impl CpuDevice {
             .thread_name(|number| format!("w4pack-{number}"))
             .build()
             .map_err(|cause| RuntimeError::Threads { threads, cause: cause.to_string() })?;
-        let arithmetic = Cpu::new(Kernels::best());
         Ok(Self { model, arithmetic, pool, slots: Vec::new(), spare: Vec::new() })
     }
 
@@ -127,7 +152,7 @@ impl Device for CpuDevice {
     fn description(&self) -> String {
         let threads = self.pool.current_num_threads();
         let plural = if threads == 1 { "" } else { "s" };
-        format!("cpu, {}, {threads} thread{plural}", self.arithmetic.kernels.name())
+        format!("cpu, {}, {threads} thread{plural}", self.arithmetic.name())
     }
 
     fn memory_plan(&self) -> MemoryPlan {
@@ -236,7 +261,7 @@ impl SlotMemory for CpuDevice {
         let layers = &self.model.weights.layers;
         let rounded = layers.iter().any(|layer| layer.q_proj.is_rounded());
         let values = if rounded { "weights rounded to bf16" } else { "weights as they are" };
-        format!("cpu, {}, {values}, f32 {order}-endian", self.arithmetic.kernels.name())
+        format!("cpu, {}, {values}, f32 {order}-endian", self.arithmetic.name())
     }
 
     fn answers_serve_as_prompts(&self) -> bool {

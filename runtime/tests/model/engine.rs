@@ -19,7 +19,8 @@ fn engine(options: EngineOptions) -> Result<Engine> {
 }
 
 fn default_engine() -> Engine {
-    engine(EngineOptions { context: None, chunk: 5, threads: Some(2) }).expect("options are sound")
+    engine(EngineOptions { context: None, chunk: 5, threads: Some(2), ..Default::default() })
+        .expect("options are sound")
 }
 
 fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
@@ -122,7 +123,12 @@ fn a_seed_repeats_an_answer() {
     let mut drawn = Request { sampling, ..request(random::tokens(9, 4), 30) };
     let first = generate(&mut default_engine(), &drawn).expect("it runs");
     drawn.sampling.seed = first.seed;
-    let again = engine(EngineOptions { context: Some(64), chunk: 100, threads: Some(1) });
+    let again = engine(EngineOptions {
+        context: Some(64),
+        chunk: 100,
+        threads: Some(1),
+        ..Default::default()
+    });
     let again = generate(&mut again.expect("options are sound"), &drawn).expect("it runs");
     assert_eq!(again.tokens, first.tokens);
     drawn.sampling.seed = first.seed.map(|seed| seed ^ 1);
@@ -132,7 +138,8 @@ fn a_seed_repeats_an_answer() {
 
 #[test]
 fn requests_that_cannot_be_served_are_refused_before_anything_runs() {
-    let options = EngineOptions { context: Some(20), chunk: 4, threads: Some(1) };
+    let options =
+        EngineOptions { context: Some(20), chunk: 4, threads: Some(1), ..Default::default() };
     let mut engine = engine(options).expect("options are sound");
     let mut refused = |request: &Request, words: &[&str]| {
         let mut called = false;
