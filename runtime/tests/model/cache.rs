@@ -31,8 +31,14 @@ fn the_kernels_agree_with_the_plain_pass() {
         let oracle = logits(&model, &Plain::<f64>::new(), &tokens);
         for kernels in Kernels::available() {
             let found = logits(&model, &Cpu::new(kernels), &tokens);
-            // Logits up to 30 and sums of some hundred terms: 1e-4 is about 50 roundings.
-            assert!(worst(&found, &oracle) <= 1e-4, "{}", kernels.name());
+            // Products rounded to bf16 are multiplied in f32. Logits up to 30 and sums of some hundred
+            // terms: 1e-4 is about 50 roundings.
+            let allowed = match weights {
+                WeightValues::Codes => in_sixteen_bits(&oracle),
+                WeightValues::Bf16 => 1e-4,
+            };
+            let worst = worst(&found, &oracle);
+            assert!(worst <= allowed, "{}, {weights:?}: {worst}, {allowed}", kernels.name());
         }
         assert!(worst(&logits(&model, &Plain::<f32>::new(), &tokens), &oracle) <= 1e-4);
     }
@@ -125,8 +131,8 @@ fn case_15(model: &Model) {
         let expected = &oracle[(length - 1) * vocabulary..][..vocabulary];
         for chunk in [64, length] {
             let found = in_chunks(model, &fast(), &tokens[..length], chunk, Wanted::Last);
-            let worst = worst(&found, expected);
-            assert!(worst <= 1e-3, "{length} tokens in chunks of {chunk}: {worst}");
+            let (worst, allowed) = (worst(&found, expected), in_sixteen_bits(expected));
+            assert!(worst <= allowed, "{length} tokens in chunks of {chunk}: {worst}, {allowed}");
         }
     }
 }
@@ -278,7 +284,7 @@ fn slots_are_made_used_and_given_back() {
     assert!(CpuDevice::new(random_model().into(), 0).is_err());
 }
 
-/// What tolerances of devices with f16 caches rest on: the same pass in f64 and by the kernels, both
+/// What tolerances of devices with f16 caches rest on: the same pass in f64 and in f32, both
 /// with keys and values in f16, differ by no more.
 #[test]
 fn an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off() {
@@ -290,12 +296,12 @@ fn an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off() {
         let mut cache = Cache::keeping(text, count, Kept::F16);
         let exact = pass(&model, &Plain::<f64>::new(), &mut cache, &tokens, Wanted::All);
         let mut cache = Cache::keeping(text, count, Kept::F16);
-        let found = pass(&model, &fast(), &mut cache, &tokens, Wanted::All);
+        let found = pass(&model, &Plain::<f32>::new(), &mut cache, &tokens, Wanted::All);
         let (far, usual) = (worst(&found, &exact), root_mean_square(&found, &exact));
         println!("{name}: {far:e}, usually {usual:e}");
         assert!(far <= KEPT_IN_F16 && usual <= KEPT_IN_F16_USUALLY, "{name}: {far}, {usual}");
         // It is the rounding to f16 that does it.
         let wide = logits(&model, &Plain::<f64>::new(), &tokens);
-        assert!(worst(&logits(&model, &fast(), &tokens), &wide) < far, "{name}");
+        assert!(worst(&logits(&model, &Plain::<f32>::new(), &tokens), &wide) < far, "{name}");
     }
 }

@@ -217,6 +217,12 @@ pub fn worst<A: Number, B: Number>(found: &[A], expected: &[B]) -> f64 {
         .fold(0.0, f64::max)
 }
 
+/// How far the kernels' logits may be from those of the plain pass over packed weights, whose
+/// activations they round to 16 bits: 2e-3 of the root of the logits' mean square.
+pub fn in_sixteen_bits<N: Number>(plain: &[N]) -> f64 {
+    2e-3 * root_mean_square(plain, &vec![0f32; plain.len()])
+}
+
 /// The root of the mean square difference of two equally long slices.
 pub fn root_mean_square<A: Number, B: Number>(found: &[A], expected: &[B]) -> f64 {
     assert_eq!(found.len(), expected.len());
