@@ -9,6 +9,7 @@ use w4pack_format::source::{FolderSource, Source};
 
 /// How this process may reach the Hub: the flags that stand before every command.
 #[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(not(feature = "hub"), allow(dead_code, reason = "without the Hub nobody asks"))]
 pub struct Reach {
     /// Open no connection.
     pub offline: bool,

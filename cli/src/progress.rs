@@ -41,6 +41,7 @@ impl Bytes {
     }
 
     /// Says something between two drawings of the bar.
+    #[cfg(feature = "hub")]
     pub fn aside(&self, say: impl FnOnce()) {
         self.0.suspend(say);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::group::GROUP;
-use w4pack_format::manifest::{MANIFEST_FILE, Manifest};
+use w4pack_format::manifest::{MANIFEST_FILE, Manifest, STATEMENT_FILE};
 use w4pack_format::source::{Source, SourceFile};
 use w4pack_format::{FormatError, Result, json as strict};
 
@@ -46,7 +46,7 @@ pub fn write(report: &Report) -> std::result::Result<Value, &'static str> {
     }
     let digest =
         |(path, sha256): (&String, &String)| json!({"name": path, "digest": {"sha256": sha256}});
-    let spoken_of = |(path, _): &(&String, &String)| !comes_later(path);
+    let spoken_of = |(path, _): &(&String, &String)| *path != STATEMENT_FILE;
     let subjects: Vec<Value> = report.hashes.result.iter().filter(spoken_of).map(digest).collect();
     let sources: Vec<Value> = report.hashes.source.iter().map(digest).collect();
     Ok(json!({

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use w4pack_convert::{Options as ConvertOptions, Silent, convert};
 use w4pack_fixtures::{FixtureOptions, Shape, SignedZeros, write};
 use w4pack_format::gguf::view::model_file;
+use w4pack_format::manifest::STATEMENT_FILE;
 use w4pack_format::source::{FolderSource, Source};
 use w4pack_verify::self_test::self_test;
 use w4pack_verify::{Listing, Options, Progress, statement, verify, verify_gguf, verify_rebuilt};
@@ -56,6 +57,10 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
     if let Some(path) = &arguments.statement {
         let label = path.display().to_string();
         statement::check(&mut report, &packed, &label, &read(path)?)?;
+    } else if packed.size(STATEMENT_FILE).is_some() {
+        // A published checkpoint brings its own, which must be true.
+        let content = packed.read_file(STATEMENT_FILE)?;
+        statement::check(&mut report, &packed, STATEMENT_FILE, &content)?;
     }
     bar.0.finish();
     if arguments.json {

@@ -69,7 +69,8 @@ impl Proof {
         };
         bar.0.finish();
         match statement::write(&report) {
-            Ok(statement) => {
+            Ok(mut statement) => {
+                leave_out_card(&mut statement);
                 let hashes = std::mem::take(&mut report.hashes.result);
                 Ok(Ok(Proof { statement, hashes: of_checkpoint(hashes), license }))
             }
@@ -93,8 +94,9 @@ fn from_statement(
     if !report.matches_statement {
         return Ok(Err(Box::new(report)));
     }
-    let statement: Value = serde_json::from_slice(&content)
+    let mut statement: Value = serde_json::from_slice(&content)
         .with_context(|| format!("could not read the statement `{label}`"))?;
+    leave_out_card(&mut statement);
     let subjects = statement["subject"].as_array().into_iter().flatten();
     let hashes = subjects.filter_map(|subject| {
         let hash = subject["digest"]["sha256"].as_str()?.to_ascii_lowercase();
@@ -150,6 +152,13 @@ fn hash(packed: &dyn Source, manifest: &Manifest, report: &mut Report) -> Result
     report.hashes.source_name = manifest.source.name.clone();
     report.hashes.source_revision = manifest.source.revision.clone();
     Ok(())
+}
+
+/// The card is written after the proof, and says what it found.
+fn leave_out_card(statement: &mut Value) {
+    if let Some(subjects) = statement["subject"].as_array_mut() {
+        subjects.retain(|subject| subject["name"] != CARD_FILE);
+    }
 }
 
 /// Without what publishing writes anew.

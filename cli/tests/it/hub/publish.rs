@@ -35,6 +35,13 @@ fn what_is_published_can_be_proved_run_and_published_again() {
     let statement = packed.join("w4pack/statement.json");
     let check = ["verify", NAME, "--source", &at, "--statement", text(&statement)];
     assert!(words(&scene.succeed(&check)).contains("PROVED"));
+    // A statement that says otherwise is a fault, wherever it lies.
+    let lie = fs::read_to_string(&statement).unwrap();
+    let lie = lie.replace("\"unaccounted\": 0", "\"unaccounted\": 1");
+    fs::write(&statement, lie).unwrap();
+    let output = scene.run(&["verify", text(&packed), "--source", &at]);
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    assert!(words(&output).contains("predicate.unaccounted"), "{}", words(&output));
     scene.succeed(&["audit", NAME, "--source", &at, "--samples", "20"]);
     let ask = ["run", "--model", NAME, "--prompt", "hello", "--max-tokens", "3", "--device", "cpu"];
     scene.succeed(&ask);

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use w4pack_format::manifest::MANIFEST_FILE;
 
+use crate::companions::comes_later;
 use crate::report::FaultClass;
 use crate::self_test::Expected;
 use crate::self_test::checkpoint::Pack;
@@ -71,8 +72,10 @@ pub(super) fn header(pack: &mut Pack, random: &mut Random) -> Option<Expected> {
 pub(super) fn file_missing(pack: &mut Pack, random: &mut Random) -> Option<Expected> {
     lie(pack, |manifest| {
         let files = manifest["files"].as_array_mut()?;
-        let place = random.below(files.len().max(1));
-        files.remove(place);
+        // Of a card no manifest needs to speak.
+        let needed = |file: &Value| file["path"].as_str().is_some_and(|path| !comes_later(path));
+        let places: Vec<usize> = (0..files.len()).filter(|at| needed(&files[*at])).collect();
+        files.remove(random.one_of(&places)?);
         Some(None)
     })
 }

@@ -4,7 +4,7 @@ use super::{bare, caught, disguises, good, in_file};
 use crate::good_packs::report_of;
 use crate::support::memory::MemorySource;
 use crate::support::synthetic;
-use w4pack_format::manifest::MANIFEST_FILE;
+use w4pack_format::manifest::{MANIFEST_FILE, STATEMENT_FILE};
 use w4pack_verify::report::{FaultClass, Verdict};
 
 #[test]
@@ -98,6 +98,21 @@ fn a_results_own_documentation_is_named_in_a_note() {
             assert_eq!(report.notes.iter().filter(named).count(), 1, "{path}: {report}");
         }
     }
+}
+
+/// Statement, card and the Hub's own file come after the conversion, so that no manifest speaks of
+/// them. (A card that it does speak of must be that one.)
+#[test]
+fn what_publishing_adds_is_no_stranger() {
+    let (mut pack, source) = good();
+    for path in [STATEMENT_FILE, ".gitattributes"] {
+        pack.files.insert(path.into(), b"words".to_vec());
+    }
+    let report = report_of(&pack, &source);
+    assert_eq!(report.verdict, Verdict::Proved, "{report}");
+    let result = MemorySource::shared(pack.to_files());
+    let report = w4pack_verify::verify(result, None, &Default::default(), &());
+    assert_eq!(report.verdict, Verdict::SelfConsistent, "{report}");
 }
 
 #[test]
