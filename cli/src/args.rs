@@ -1,5 +1,6 @@
 //! The command line as clap sees it. Everything optional ends here: commands get checked settings.
 
+pub mod bench;
 pub mod chat;
 pub mod engine;
 pub mod eval;
@@ -42,6 +43,8 @@ pub enum Command {
     Serve(serve::ServeArguments),
     /// Talk with a model in the terminal.
     Chat(chat::ChatArguments),
+    /// Measure how fast a checkpoint runs here, and llama.cpp beside it.
+    Bench(bench::BenchArguments),
     /// Write a synthetic checkpoint in Google's layout.
     Fixture(FixtureArguments),
     /// Make a small checkpoint, convert it, prove it and run it: one command, no network.
@@ -65,6 +68,7 @@ impl Command {
             Command::Inspect(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,
             Command::Run(arguments) => arguments.json,
+            Command::Bench(arguments) => arguments.json,
             Command::Fixture(arguments) => arguments.json,
             Command::Eval(arguments) => arguments.wants_json(),
             Command::Serve(_)

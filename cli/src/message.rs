@@ -71,6 +71,8 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
                     | Threads { .. }
                     | Write { .. }
                     | BrokenLogits { .. }
+                    | Panic
+                    | Rival { .. }
                     | Cuda(CudaError::Driver { .. } | CudaError::Memory { .. })
             )
         };

@@ -7,6 +7,7 @@ use crate::error::{Result, RuntimeError};
 use crate::forward::check_ids;
 use crate::model::{MemoryPlan, Model};
 use crate::sampling::{Adjustments, Chooser, Sampling};
+use half::{bf16, f16};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,11 +22,25 @@ pub struct EngineOptions {
     pub chunk: usize,
     /// Worker threads; `None`: one for each physical core.
     pub threads: Option<usize>,
+    /// How the CPU keeps keys and values.
+    pub kept: KeptAs,
+}
+
+/// How the CPU keeps keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeptAs {
+    /// As they are computed.
+    F32,
+    /// They are normed, so that they are far inside f16's range.
+    #[default]
+    F16,
+    /// For norm weights beyond f16's range.
+    Bf16,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { context: None, chunk: 256, threads: None }
+        Self { context: None, chunk: 256, threads: None, kept: KeptAs::F16 }
     }
 }
 
@@ -130,14 +145,19 @@ impl Engine {
     pub fn new(model: Model, options: EngineOptions) -> Result<Self> {
         let threads = options.threads.unwrap_or_else(physical_cores);
         let model = Arc::new(model);
-        let device = Box::new(CpuDevice::new(model.clone(), threads)?);
+        let device: Box<dyn Device> = match options.kept {
+            KeptAs::F32 => Box::new(CpuDevice::<f32>::keeping(model.clone(), threads)?),
+            KeptAs::F16 => Box::new(CpuDevice::<f16>::keeping(model.clone(), threads)?),
+            KeptAs::Bf16 => Box::new(CpuDevice::<bf16>::keeping(model.clone(), threads)?),
+        };
         Self::on_device(model.config.clone(), model.notes.clone(), device, options)
     }
 
     /// An engine on a card.
     pub fn on_card(device: CudaDevice, chunk: usize) -> Result<Self> {
         let (config, notes) = (device.config().clone(), device.notes().to_vec());
-        let options = EngineOptions { context: Some(device.context()), chunk, threads: None };
+        let options =
+            EngineOptions { context: Some(device.context()), chunk, ..EngineOptions::default() };
         let card = CardReport {
             memory_table: device.memory_table(),
             sizes: device.plan().sizes,

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod bench;
 pub mod cards;
 pub mod chat;
 pub mod convert;
@@ -10,6 +11,7 @@ pub mod eval;
 pub mod fixture;
 pub mod inspect;
 pub mod open;
+pub mod picture;
 pub mod restore;
 pub mod run;
 pub mod serve;

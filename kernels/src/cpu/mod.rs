@@ -6,6 +6,7 @@
 //! | `lanes.rs` | sixteen f32 lanes and what an instruction set does with them |
 //! | `generic.rs` | the algorithm, once, over such lanes |
 //! | `leaves.rs` | the algorithm compiled for the baseline, AVX2+FMA and AVX-512 |
+//! | `vector/` | what is computed between products: attention, norms, GELU |
 //! | `table.rs` | [`Kernels`]: the choice, made once at start |
 //!
 //! **Order of summation.** An output depends on its row and its activations alone, never on how
@@ -19,6 +20,8 @@ mod lanes;
 mod leaves;
 mod matrix;
 mod table;
+mod vector;
 
 pub use matrix::{Matrix, Steps, Values};
 pub use table::Kernels;
+pub use vector::{CacheNumber, Heads, POSITIONS, Partial, Segment, Vector};

@@ -19,7 +19,8 @@ fn engine(options: EngineOptions) -> Result<Engine> {
 }
 
 fn default_engine() -> Engine {
-    engine(EngineOptions { context: None, chunk: 5, threads: Some(2) }).expect("options are sound")
+    engine(EngineOptions { context: None, chunk: 5, threads: Some(2), ..EngineOptions::default() })
+        .expect("options are sound")
 }
 
 fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
@@ -41,7 +42,7 @@ fn generate(engine: &mut Engine, request: &Request) -> Result<Generation> {
 fn greedy_answers_are_those_of_the_bare_pass() {
     let mut engine = default_engine();
     let prompt = random::tokens(23, 1);
-    let (expected, _) = greedy(&model(), &fast(), &prompt, prompt.len(), 12);
+    let (expected, _) = greedy(&model(), &as_the_device(), &prompt, prompt.len(), 12);
     let mut seen = Vec::new();
     let generation = engine
         .generate(&request(prompt, 12), &mut |id| {
@@ -97,7 +98,7 @@ fn logits_of_every_position_are_kept_on_request_and_change_no_answer() {
     assert_eq!(kept.tokens, plain.tokens);
     let rows = kept.logits.expect("they were asked for");
     let sequence = [&prompt[..], &kept.tokens[..5]].concat();
-    assert_eq!(rows, logits(&model(), &fast(), &sequence));
+    assert_eq!(rows, logits(&model(), &as_the_device(), &sequence));
     for (k, &id) in kept.tokens.iter().enumerate() {
         let row = prompt.len() - 1 + k;
         assert_eq!(argmax(&rows[row * VOCABULARY..][..VOCABULARY]), id, "row {row}");
@@ -122,7 +123,12 @@ fn a_seed_repeats_an_answer() {
     let mut drawn = Request { sampling, ..request(random::tokens(9, 4), 30) };
     let first = generate(&mut default_engine(), &drawn).expect("it runs");
     drawn.sampling.seed = first.seed;
-    let again = engine(EngineOptions { context: Some(64), chunk: 100, threads: Some(1) });
+    let again = engine(EngineOptions {
+        context: Some(64),
+        chunk: 100,
+        threads: Some(1),
+        ..EngineOptions::default()
+    });
     let again = generate(&mut again.expect("options are sound"), &drawn).expect("it runs");
     assert_eq!(again.tokens, first.tokens);
     drawn.sampling.seed = first.seed.map(|seed| seed ^ 1);
@@ -132,7 +138,8 @@ fn a_seed_repeats_an_answer() {
 
 #[test]
 fn requests_that_cannot_be_served_are_refused_before_anything_runs() {
-    let options = EngineOptions { context: Some(20), chunk: 4, threads: Some(1) };
+    let options =
+        EngineOptions { context: Some(20), chunk: 4, threads: Some(1), ..EngineOptions::default() };
     let mut engine = engine(options).expect("options are sound");
     let mut refused = |request: &Request, words: &[&str]| {
         let mut called = false;
