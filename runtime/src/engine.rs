@@ -2,16 +2,18 @@
 
 use crate::answer::{Answer, Needed};
 use crate::device::cuda::{CudaDevice, LoadReport, Sizes};
-use crate::device::{CpuDevice, Device, Slot, Wanted, Work, physical_cores};
+use crate::device::{Cpu, CpuDevice, Device, Pool, Slot, Wanted, Work, physical_cores};
 use crate::error::{Result, RuntimeError};
 use crate::forward::check_ids;
 use crate::model::{MemoryPlan, Model};
+use crate::number::Kept;
 use crate::sampling::{Adjustments, Chooser, Sampling};
 use half::{bf16, f16};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use w4pack_format::config::Config;
+use w4pack_kernels::cpu::{CacheNumber, Kernels, Precision};
 
 /// How an engine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +24,10 @@ pub struct EngineOptions {
     pub chunk: usize,
     /// Worker threads; `None`: one for each physical core.
     pub threads: Option<usize>,
+    /// The CPU's instruction set.
+    pub kernels: &'static Kernels,
+    /// The activations that the CPU multiplies packed matrices with.
+    pub precision: Precision,
     /// How the CPU keeps keys and values.
     pub kept: KeptAs,
 }
@@ -40,7 +46,14 @@ pub enum KeptAs {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { context: None, chunk: 256, threads: None, kept: KeptAs::F16 }
+        Self {
+            context: None,
+            chunk: 256,
+            threads: None,
+            kernels: Kernels::best(),
+            precision: Precision::Bits16,
+            kept: KeptAs::F16,
+        }
     }
 }
 
@@ -146,9 +159,9 @@ impl Engine {
         let threads = options.threads.unwrap_or_else(physical_cores);
         let model = Arc::new(model);
         let device: Box<dyn Device> = match options.kept {
-            KeptAs::F32 => Box::new(CpuDevice::<f32>::keeping(model.clone(), threads)?),
-            KeptAs::F16 => Box::new(CpuDevice::<f16>::keeping(model.clone(), threads)?),
-            KeptAs::Bf16 => Box::new(CpuDevice::<bf16>::keeping(model.clone(), threads)?),
+            KeptAs::F32 => cpu_device::<f32>(model.clone(), threads, &options)?,
+            KeptAs::F16 => cpu_device::<f16>(model.clone(), threads, &options)?,
+            KeptAs::Bf16 => cpu_device::<bf16>(model.clone(), threads, &options)?,
         };
         Self::on_device(model.config.clone(), model.notes.clone(), device, options)
     }
@@ -156,8 +169,8 @@ impl Engine {
     /// An engine on a card.
     pub fn on_card(device: CudaDevice, chunk: usize) -> Result<Self> {
         let (config, notes) = (device.config().clone(), device.notes().to_vec());
-        let options =
-            EngineOptions { context: Some(device.context()), chunk, ..EngineOptions::default() };
+        let context = Some(device.context());
+        let options = EngineOptions { context, chunk, ..EngineOptions::default() };
         let card = CardReport {
             memory_table: device.memory_table(),
             sizes: device.plan().sizes,
@@ -329,6 +342,16 @@ impl Engine {
     fn vocabulary(&self) -> usize {
         self.config.text.vocab_size
     }
+}
+
+/// The CPU with keys and values kept as `S`.
+fn cpu_device<S: Kept<f32> + CacheNumber>(
+    model: Arc<Model>,
+    threads: usize,
+    options: &EngineOptions,
+) -> Result<Box<dyn Device>> {
+    let cpu = Cpu::<S>::new(options.kernels, Pool::new(threads)?);
+    Ok(Box::new(CpuDevice::with(model, cpu.in_precision(options.precision))))
 }
 
 /// An engine taken apart.

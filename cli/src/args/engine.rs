@@ -31,7 +31,7 @@ pub struct EngineArguments {
     /// Threads; default: physical cores.
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Round activations to 8 bits: faster on a CPU, and coarser.
+    /// Multiply activations in 8 bits instead of 16: faster on a CPU, and coarser.
     #[arg(long)]
     pub fast: bool,
     /// A weight is code times step; `bf16` rounds each product as Google stored it.

@@ -9,6 +9,7 @@ use crate::progress::Bytes;
 use anyhow::Result;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
+use w4pack_kernels::cpu::{Kernels, Precision};
 use w4pack_runtime::device::cuda::{self, CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::{
     Engine, EngineOptions, KeptAs, LoadOptions, LoadProgress, Model, RuntimeError, WeightValues,
@@ -22,6 +23,7 @@ pub fn open(
     slots: usize,
     quiet: bool,
 ) -> Result<Engine> {
+    let kernels = chosen_kernels()?;
     let say = |reason: &str| {
         if !quiet {
             eprintln!("no CUDA ({reason}), using CPU");
@@ -52,12 +54,25 @@ pub fn open(
             },
         },
     }
-    open_cpu(checkpoint, arguments, quiet)
+    open_cpu(checkpoint, arguments, kernels, quiet)
+}
+
+/// The CPU's kernels, which `W4PACK_CPU` may name.
+fn chosen_kernels() -> Result<&'static Kernels> {
+    let Some(name) = std::env::var_os("W4PACK_CPU").filter(|name| !name.is_empty()) else {
+        return Ok(Kernels::best());
+    };
+    Kernels::named(&name.to_string_lossy()).map_err(|error| {
+        Usage::new(format!("cannot take the CPU kernels that `W4PACK_CPU` names: {error}"))
+            .hint("unset `W4PACK_CPU`, and the fastest are taken")
+            .into()
+    })
 }
 
 fn open_cpu(
     checkpoint: &Arc<Checkpoint>,
     arguments: &EngineArguments,
+    kernels: &'static Kernels,
     quiet: bool,
 ) -> Result<Engine> {
     if let Some((flag, why)) = cpu_refusal(arguments) {
@@ -68,6 +83,11 @@ fn open_cpu(
         context: arguments.context,
         chunk: arguments.chunk,
         threads: arguments.threads.map(check_threads).transpose()?,
+        kernels,
+        precision: match arguments.fast {
+            true => Precision::Bits8,
+            false => Precision::Bits16,
+        },
         kept: match arguments.kv {
             Some(KvName::F32) => KeptAs::F32,
             Some(KvName::Bf16) => KeptAs::Bf16,
@@ -177,5 +197,7 @@ fn cpu_refusal(arguments: &EngineArguments) -> Option<(String, &'static str)> {
             return Some(("--speculate ngram".into(), why));
         }
     }
-    arguments.fast.then(|| ("--fast".into(), "its kernels take activations in f32"))
+    let rounded = arguments.weights == WeightsName::Bf16;
+    let why = "products rounded to bf16 are multiplied with activations in f32";
+    (arguments.fast && rounded).then(|| ("--fast".into(), why))
 }

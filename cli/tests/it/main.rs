@@ -2,6 +2,7 @@
 
 mod bench;
 mod chat;
+mod cpu;
 mod device;
 mod doctor;
 mod eval;

@@ -157,12 +157,13 @@ fn flags_that_the_cpu_does_not_honour_are_refused_by_name() {
         "--prefill mma",
         "--prefill ffma",
         "--speculate ngram",
-        "--fast",
     ];
     for flags in refused {
         let talk = refuse(2, &[&ask[..], &["--device", "cpu"], &words(flags)].concat());
         assert!(talk.contains(&format!("`{flags}`")) && talk.contains("hint:"), "{talk}");
     }
+    let talk = refuse(2, &[&ask[..], &["--device", "cpu", "--fast", "--weights", "bf16"]].concat());
+    assert!(talk.contains("`--fast`") && talk.contains("hint:"), "{talk}");
     for device in ["gpu", "cuda:", "cuda:x", "cuda1"] {
         let talk = refuse(2, &[&ask[..], &["--device", device]].concat());
         assert!(talk.contains("`cuda:N`"), "{talk}");

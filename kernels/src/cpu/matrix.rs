@@ -1,5 +1,6 @@
 //! The view of a weight matrix that the kernels multiply.
 
+use super::lanes::{LANES, Lanes};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use w4pack_format::group::{GROUP, WORDS};
@@ -78,24 +79,10 @@ impl<'a> Matrix<'a> {
         self.values
     }
 
-    /// The codes of `row` as packed words, and its steps in f32; `None` where the values of the
-    /// row are what counts ([`Matrix::row_values`]): plain bf16, or products rounded to bf16.
-    /// `scratch` holds the steps when they have to be converted.
-    #[inline(always)]
-    pub fn row_codes<'s>(
-        &self,
-        row: usize,
-        scratch: &'s mut Vec<f32>,
-    ) -> Option<(&'a [[u32; WORDS]], &'s [f32])>
-    where
-        'a: 's,
-    {
-        match self.values {
-            Values::Packed { words, steps, round_to_bf16: false } => {
-                Some((self.row_words(row, words), self.row_steps(row, steps, scratch)))
-            }
-            _ => None,
-        }
+    /// Whether codes and steps are what is multiplied: not plain values, nor products rounded to
+    /// bf16, of which [`Matrix::row_values`] tells.
+    pub fn is_read_by_codes(&self) -> bool {
+        matches!(self.values, Values::Packed { round_to_bf16: false, .. })
     }
 
     /// Writes the values of `row` to `out` (length `columns`): exact for bf16 and for rounded
@@ -123,6 +110,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    #[inline(always)]
     fn row_words(&self, row: usize, words: &'a [u32]) -> &'a [[u32; WORDS]] {
         let words_per_row = self.columns / GROUP * WORDS;
         words[row * words_per_row..][..words_per_row].as_chunks().0
@@ -141,6 +129,39 @@ impl<'a> Matrix<'a> {
             Steps::F32(steps) => return &steps[first..last],
         }
         scratch
+    }
+}
+
+/// A dtype of steps.
+pub(super) trait Step: Copy + Default {
+    /// Sixteen in f32.
+    ///
+    /// # Safety
+    /// Requires the instruction set of `L`.
+    unsafe fn load<L: Lanes>(steps: &[Self; LANES]) -> L;
+}
+
+impl Step for f16 {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(steps: &[Self; LANES]) -> L {
+        // SAFETY: the instruction set of `L` is the caller's promise.
+        unsafe { L::load_f16(steps) }
+    }
+}
+
+impl Step for bf16 {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(steps: &[Self; LANES]) -> L {
+        // SAFETY: the instruction set of `L` is the caller's promise.
+        unsafe { L::load_bf16(steps) }
+    }
+}
+
+impl Step for f32 {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(steps: &[Self; LANES]) -> L {
+        // SAFETY: the instruction set of `L` is the caller's promise.
+        unsafe { L::load(steps) }
     }
 }
 

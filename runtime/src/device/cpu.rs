@@ -22,28 +22,45 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use w4pack_kernels::cpu::{CacheNumber, Kernels, Vector};
+use w4pack_kernels::cpu::{CacheNumber, Kernels, Output, Precision, Vector};
 
 /// Arithmetic by the kernels, shared among the threads of a pool; keys and values are kept as `S`.
 #[derive(Debug)]
 pub struct Cpu<S = f16> {
     kernels: &'static Kernels,
     vector: &'static Vector,
+    precision: Precision,
     pool: Pool,
     kept: PhantomData<S>,
 }
 
 impl<S: Kept<f32> + CacheNumber> Cpu<S> {
-    /// Arithmetic by the given kernels on the threads of `pool`.
+    /// Arithmetic by the given kernels on the threads of `pool`, with activations of 16 bits for packed
+    /// matrices.
     pub fn new(kernels: &'static Kernels, pool: Pool) -> Self {
-        Self { kernels, vector: Vector::of(kernels), pool, kept: PhantomData }
+        let (vector, precision) = (Vector::of(kernels), Precision::Bits16);
+        Self { kernels, vector, precision, pool, kept: PhantomData }
+    }
+
+    /// The same with activations of `precision`.
+    pub fn in_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// The instruction set, and the activations where they are coarse.
+    fn name(&self) -> String {
+        match self.precision {
+            Precision::Bits16 => self.kernels.name().into(),
+            Precision::Bits8 => format!("{}, 8-bit activations", self.kernels.name()),
+        }
     }
 
     /// Rows of a matrix that a thread multiplies before it looks whether another one is late.
     fn rows_of_a_unit(&self, matrix: &w4pack_kernels::cpu::Matrix<'_>) -> usize {
         let units = UNITS_OF_A_THREAD * self.pool.threads();
         let most = (LARGEST_UNIT / matrix.columns()).max(LEAST_ROWS);
-        matrix.rows().div_ceil(units).clamp(LEAST_ROWS, most)
+        let rows = matrix.rows().div_ceil(units).clamp(LEAST_ROWS, most);
+        rows.next_multiple_of(LEAST_ROWS)
     }
 }
 
@@ -52,7 +69,7 @@ impl<S: Kept<f32> + CacheNumber> Cpu<S> {
 const UNITS_OF_A_THREAD: usize = 8;
 /// Elements of a unit at most: 576 KiB of words and steps, 30 to 60 microseconds.
 const LARGEST_UNIT: usize = 1 << 20;
-/// Rows below which a matrix is not worth sharing among more threads.
+/// Rows below which a matrix is not worth sharing among more threads; whole tiles of the kernels.
 const LEAST_ROWS: usize = 32;
 
 /// Numbers that a thread does by itself before others are asked to help: some 10 microseconds.
@@ -68,23 +85,24 @@ impl<S: Kept<f32> + CacheNumber> Arithmetic for Cpu<S> {
 
     fn linear(&self, weight: &Matrix, x: &[f32]) -> Vec<f32> {
         let view = weight.view();
-        let tokens = x.len() / view.columns();
-        // Outputs of a row lie together while threads write them: [rows, tokens].
-        let mut by_row = vec![0.0; view.rows() * tokens];
+        let activations = self.kernels.prepare(&view, x, self.precision);
+        let tokens = activations.tokens();
+        let mut outputs = vec![0.0; view.rows() * tokens];
         let rows = self.rows_of_a_unit(&view);
-        self.pool.for_each_chunk(&mut by_row, rows * tokens, |unit, out| {
-            self.kernels.multiply(&view, unit * rows, x, out);
-        });
-        if tokens == 1 {
-            return by_row;
+        // A stripe of rows for each unit; which thread takes it does not matter.
+        let mut stripes = Vec::with_capacity(view.rows().div_ceil(rows));
+        let mut rest = Output::whole(&mut outputs, tokens);
+        while rest.rows() > rows {
+            let stripe;
+            (stripe, rest) = rest.split_at(rows);
+            stripes.push(Some(stripe));
         }
-        let mut out = vec![0.0; by_row.len()];
-        self.pool.for_each_chunk(&mut out, view.rows(), |token, out| {
-            for (out, row) in out.iter_mut().zip(by_row.chunks_exact(tokens)) {
-                *out = row[token];
-            }
+        stripes.push(Some(rest));
+        self.pool.for_each_chunk(&mut stripes, 1, |unit, stripe| {
+            let stripe = stripe[0].take().expect("every unit comes once");
+            self.kernels.multiply(&view, unit * rows, &activations, stripe);
         });
-        out
+        outputs
     }
 
     fn attend(
@@ -133,19 +151,19 @@ pub struct CpuDevice<S = f16> {
 }
 
 impl CpuDevice {
-    /// [`CpuDevice::keeping`] with keys and values in f16.
+    /// A device over `model` with `threads` workers and the best kernels of this machine; keys and
+    /// values are kept in f16.
+    ///
+    /// Errors: no threads asked for, or the system gives none.
     pub fn new(model: Arc<Model>, threads: usize) -> Result<Self> {
-        Self::keeping(model, threads)
+        Ok(Self::with(model, Cpu::new(Kernels::best(), Pool::new(threads)?)))
     }
 }
 
 impl<S: Kept<f32> + CacheNumber> CpuDevice<S> {
-    /// A device over `model` with `threads` workers.
-    ///
-    /// Errors: no threads asked for, or the system gives none.
-    pub fn keeping(model: Arc<Model>, threads: usize) -> Result<Self> {
-        let arithmetic = Cpu::new(Kernels::best(), Pool::new(threads)?);
-        Ok(Self { model, arithmetic, slots: Vec::new(), spare: Vec::new() })
+    /// The same with a chosen arithmetic.
+    pub fn with(model: Arc<Model>, arithmetic: Cpu<S>) -> Self {
+        Self { model, arithmetic, slots: Vec::new(), spare: Vec::new() }
     }
 
     /// Runs a batch in which no slot comes twice, in one pass.
@@ -169,7 +187,7 @@ impl<S: Kept<f32> + CacheNumber> Device for CpuDevice<S> {
     fn description(&self) -> String {
         let threads = self.arithmetic.pool.threads();
         let plural = if threads == 1 { "" } else { "s" };
-        format!("cpu, {}, {threads} thread{plural}", self.arithmetic.kernels.name())
+        format!("cpu, {}, {threads} thread{plural}", self.arithmetic.name())
     }
 
     fn memory_plan(&self) -> MemoryPlan {
@@ -288,7 +306,7 @@ impl<S: Kept<f32> + CacheNumber> SlotMemory for CpuDevice<S> {
         let layers = &self.model.weights.layers;
         let rounded = layers.iter().any(|layer| layer.q_proj.is_rounded());
         let values = if rounded { "weights rounded to bf16" } else { "weights as they are" };
-        let (kernels, kept) = (self.arithmetic.kernels.name(), S::NAME);
+        let (kernels, kept) = (self.arithmetic.name(), S::NAME);
         format!("cpu, {kernels}, {values}, keys and values in {kept} {order}-endian")
     }
 

@@ -19,7 +19,7 @@ fn engine(options: EngineOptions) -> Result<Engine> {
 }
 
 fn default_engine() -> Engine {
-    engine(EngineOptions { context: None, chunk: 5, threads: Some(2), ..EngineOptions::default() })
+    engine(EngineOptions { context: None, chunk: 5, threads: Some(2), ..Default::default() })
         .expect("options are sound")
 }
 
@@ -127,7 +127,7 @@ fn a_seed_repeats_an_answer() {
         context: Some(64),
         chunk: 100,
         threads: Some(1),
-        ..EngineOptions::default()
+        ..Default::default()
     });
     let again = generate(&mut again.expect("options are sound"), &drawn).expect("it runs");
     assert_eq!(again.tokens, first.tokens);
@@ -139,7 +139,7 @@ fn a_seed_repeats_an_answer() {
 #[test]
 fn requests_that_cannot_be_served_are_refused_before_anything_runs() {
     let options =
-        EngineOptions { context: Some(20), chunk: 4, threads: Some(1), ..EngineOptions::default() };
+        EngineOptions { context: Some(20), chunk: 4, threads: Some(1), ..Default::default() };
     let mut engine = engine(options).expect("options are sound");
     let mut refused = |request: &Request, words: &[&str]| {
         let mut called = false;

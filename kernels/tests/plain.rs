@@ -1,10 +1,10 @@
-//! Every instruction set of this machine against sums in f64 that are obviously right.
+//! Plain values: every instruction set of this machine against sums in f64 that are obviously right.
 
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::select;
 use w4pack_format::group::{GROUP, pack, unpack};
-use w4pack_kernels::cpu::{Kernels, Matrix, Steps, Values};
+use w4pack_kernels::cpu::{Kernels, Matrix, Output, Precision, Steps, Values};
 
 /// A packed matrix as plain lists.
 #[derive(Debug, Clone)]
@@ -21,12 +21,12 @@ impl Packed {
         self.codes.as_chunks::<GROUP>().0.iter().flat_map(pack).collect()
     }
 
-    /// Dot products with the activations `[batch, columns]`, as `[rows, batch]`, and for each the
+    /// Dot products with the activations `[tokens, columns]`, as `[tokens, rows]`, and for each the
     /// sum of the terms' sizes, which bounds the rounding.
     fn oracle(&self, x: &[f32], value: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
         let mut sums = Vec::new();
-        for row in 0..self.rows {
-            for x in x.chunks(self.columns) {
+        for x in x.chunks(self.columns) {
+            for row in 0..self.rows {
                 let terms = (0..self.columns).map(|column| {
                     let element = row * self.columns + column;
                     let step = f64::from(self.steps[element / GROUP]);
@@ -65,6 +65,13 @@ fn with_activations() -> impl Strategy<Value = (Packed, Vec<f32>)> {
     })
 }
 
+fn product(kernels: &Kernels, matrix: &Matrix<'_>, x: &[f32]) -> Vec<f32> {
+    let x = kernels.prepare(matrix, x, Precision::Bits16);
+    let mut out = vec![f32::NAN; matrix.rows() * x.tokens()];
+    kernels.multiply(matrix, 0, &x, Output::whole(&mut out, x.tokens()));
+    out
+}
+
 /// A sum of n terms in f32 is off by at most n roundings of the sum of the terms' sizes.
 fn assert_near(found: &[f32], oracle: &[(f64, f64)], columns: usize, name: &str) {
     assert_eq!(found.len(), oracle.len());
@@ -77,28 +84,15 @@ fn assert_near(found: &[f32], oracle: &[(f64, f64)], columns: usize, name: &str)
 
 proptest! {
     #[test]
-    fn packed_rows_times_activations((packed, x) in with_activations()) {
+    fn products_rounded_to_bf16((packed, x) in with_activations()) {
         let words = packed.words();
         let f16s: Vec<f16> = packed.steps.iter().map(|&step| f16::from_f32(step)).collect();
-        let bf16s: Vec<bf16> = packed.steps.iter().map(|&step| bf16::from_f32(step)).collect();
-        let batch = x.len() / packed.columns;
+        let values = Values::Packed { words: &words, steps: Steps::F16(&f16s), round_to_bf16: true };
+        let matrix = Matrix::new(packed.rows, packed.columns, values);
         for kernels in Kernels::available() {
-            let run = |steps, round_to_bf16| {
-                let values = Values::Packed { words: &words, steps, round_to_bf16 };
-                let matrix = Matrix::new(packed.rows, packed.columns, values);
-                let mut out = vec![f32::NAN; packed.rows * batch];
-                kernels.multiply(&matrix, 0, &x, &mut out);
-                out
-            };
-            let exact = run(Steps::F32(&packed.steps), false);
-            assert_near(&exact, &packed.oracle(&x, |v| v), packed.columns, kernels.name());
-            // The dtype of the steps changes nothing but where they are read from.
-            prop_assert_eq!(&run(Steps::F16(&f16s), false), &exact);
-            prop_assert_eq!(&run(Steps::Bf16(&bf16s), false), &exact);
-
             // These products are exact in f32, so rounding them from f32 is rounding once.
             let round = |value: f64| bf16::from_f32(value as f32).to_f64();
-            let rounded = run(Steps::F16(&f16s), true);
+            let rounded = product(kernels, &matrix, &x);
             assert_near(&rounded, &packed.oracle(&x, round), packed.columns, kernels.name());
         }
     }
@@ -107,23 +101,15 @@ proptest! {
     fn a_batch_gives_the_bits_of_its_members((packed, x) in with_activations()) {
         let words = packed.words();
         let values: Vec<bf16> = packed.codes.iter().map(|&code| bf16::from_f32(code.into())).collect();
-        let batch = x.len() / packed.columns;
         for kernels in Kernels::available() {
             for values in [
-                Values::Packed { words: &words, steps: Steps::F32(&packed.steps), round_to_bf16: false },
                 Values::Packed { words: &words, steps: Steps::F32(&packed.steps), round_to_bf16: true },
                 Values::Bf16(&values),
             ] {
                 let matrix = Matrix::new(packed.rows, packed.columns, values);
-                let mut together = vec![0.0; packed.rows * batch];
-                kernels.multiply(&matrix, 0, &x, &mut together);
-                for row in 0..packed.rows {
-                    for (token, x) in x.chunks(packed.columns).enumerate() {
-                        let mut alone = [f32::NAN];
-                        kernels.multiply(&matrix, row, x, &mut alone);
-                        prop_assert_eq!(alone[0], together[row * batch + token]);
-                    }
-                }
+                let together = product(kernels, &matrix, &x);
+                let alone = x.chunks(packed.columns).flat_map(|x| product(kernels, &matrix, x));
+                prop_assert_eq!(alone.collect::<Vec<f32>>(), together);
             }
         }
     }
@@ -162,26 +148,4 @@ proptest! {
             }
         }
     }
-}
-
-#[test]
-fn instruction_sets_with_a_fused_multiply_add_agree_bit_for_bit() {
-    let codes: Vec<i8> = (0..3 * 320).map(|i| (i * 7 % 16) as i8 - 8).collect();
-    let steps: Vec<f32> = (0..30).map(|i| (i as f32 - 14.5) / 37.0).collect();
-    let packed = Packed { rows: 3, columns: 320, codes, steps };
-    let x: Vec<f32> = (0..5 * 320).map(|i| ((i * 31 % 97) as f32 - 48.0) / 13.0).collect();
-    let words = packed.words();
-    let values =
-        Values::Packed { words: &words, steps: Steps::F32(&packed.steps), round_to_bf16: false };
-    let matrix = Matrix::new(3, 320, values);
-    let results: Vec<Vec<f32>> = Kernels::available()
-        .into_iter()
-        .filter(|kernels| kernels.name() != "portable")
-        .map(|kernels| {
-            let mut out = vec![0.0; 15];
-            kernels.multiply(&matrix, 0, &x, &mut out);
-            out
-        })
-        .collect();
-    assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
 }

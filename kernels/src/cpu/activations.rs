@@ -1,0 +1,169 @@
+//! Activations as the packed kernels take them: integers, with a step for each group of 32.
+
+use super::matrix::Matrix;
+use w4pack_format::group::{GROUP, NIBBLE_OFFSET};
+
+/// Groups in a block: as many as there are lanes.
+pub(super) const BLOCK_GROUPS: usize = 16;
+
+/// How many bits of an activation are multiplied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// Integers up to 32,512 of a step a group: an activation is off by at most 2^-16 of the largest
+    /// of its group.
+    #[default]
+    Bits16,
+    /// Integers up to 127: off by at most 1/254 of the largest. Half the multiplications.
+    Bits8,
+}
+
+/// The integers of four groups, whose words are 64 bytes: high bytes of the even elements, of the odd
+/// ones, low bytes of the even, of the odd.
+pub(super) type Parts = [[[i8; GROUP / 2]; 4]; 4];
+
+/// The places in [`Parts`].
+pub(super) const EVEN_HIGH: usize = 0;
+pub(super) const ODD_HIGH: usize = 1;
+pub(super) const EVEN_LOW: usize = 2;
+pub(super) const ODD_LOW: usize = 3;
+
+/// Sixteen groups of one token.
+///
+/// The integer of an element is `256·high + low` in 16 bits, and `high` alone in 8 bits, as signed
+/// bytes. Words hold element `2k` of a group in the low and `2k + 1` in the high nibble of byte
+/// `k`; unpacking them gives the even elements and the odd ones apart, and so they lie here.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Block {
+    /// By four groups.
+    pub bytes: [Parts; BLOCK_GROUPS / 4],
+    /// A nibble is its code + 8: what a sum of nibble·integer has to begin with.
+    pub starts: [i32; BLOCK_GROUPS],
+    /// What one of the integers stands for. NaN for a group with a number that is not finite.
+    pub steps: [f32; BLOCK_GROUPS],
+}
+
+/// A block of absent groups: they add 0 to every sum.
+const ABSENT: Block = Block {
+    bytes: [[[[0; GROUP / 2]; 4]; 4]; BLOCK_GROUPS / 4],
+    starts: [0; BLOCK_GROUPS],
+    steps: [0.0; BLOCK_GROUPS],
+};
+
+/// The activations of some tokens, prepared for one matrix by [`Kernels::prepare`].
+///
+/// [`Kernels::prepare`]: super::Kernels::prepare
+#[derive(Debug)]
+pub struct Activations<'a> {
+    /// `[tokens, columns]`.
+    pub(super) values: &'a [f32],
+    pub(super) columns: usize,
+    pub(super) precision: Precision,
+    /// `[tokens, blocks]`; empty when the matrix is multiplied by values and not by codes.
+    blocks: Vec<Block>,
+}
+
+impl<'a> Activations<'a> {
+    /// Room for the activations `values` (`[tokens, columns]`), to be filled by [`prepare`].
+    pub(super) fn new(matrix: &Matrix<'_>, values: &'a [f32], precision: Precision) -> Self {
+        let columns = matrix.columns();
+        assert!(columns > 0 && !values.is_empty(), "empty operand");
+        assert!(values.len().is_multiple_of(columns), "activations");
+        let tokens = values.len() / columns;
+        let blocks = match matrix.is_read_by_codes() {
+            true => vec![ABSENT; tokens * blocks_of(columns)],
+            false => Vec::new(),
+        };
+        Self { values, columns, precision, blocks }
+    }
+
+    /// Number of tokens.
+    pub fn tokens(&self) -> usize {
+        self.values.len() / self.columns
+    }
+
+    /// Whether they were prepared for `matrix`, or for one like it.
+    pub(super) fn fits(&self, matrix: &Matrix<'_>) -> bool {
+        self.columns == matrix.columns() && self.blocks.is_empty() != matrix.is_read_by_codes()
+    }
+
+    /// The blocks of a token.
+    #[inline(always)]
+    pub(super) fn token(&self, token: usize) -> &[Block] {
+        let blocks = blocks_of(self.columns);
+        &self.blocks[token * blocks..][..blocks]
+    }
+}
+
+/// Blocks that hold the groups of `columns` elements, the last one perhaps in part.
+pub(super) fn blocks_of(columns: usize) -> usize {
+    columns.div_ceil(BLOCK_GROUPS * GROUP)
+}
+
+/// Fills the blocks. The same bits whatever it is compiled for: every operation is an exact one or
+/// one rounding of IEEE 754.
+#[inline(always)]
+pub(super) fn prepare(activations: &mut Activations<'_>) {
+    if activations.blocks.is_empty() {
+        return;
+    }
+    let blocks = activations.blocks.chunks_exact_mut(blocks_of(activations.columns));
+    for (values, blocks) in activations.values.chunks_exact(activations.columns).zip(blocks) {
+        for (number, values) in values.as_chunks::<GROUP>().0.iter().enumerate() {
+            let block = &mut blocks[number / BLOCK_GROUPS];
+            match activations.precision {
+                Precision::Bits16 => group::<2>(values, block, number % BLOCK_GROUPS),
+                Precision::Bits8 => group::<1>(values, block, number % BLOCK_GROUPS),
+            }
+        }
+    }
+}
+
+/// Added to a number below 2^22 in size, leaves it rounded to an integer (half to even) in the
+/// lowest bits.
+const ROUND: f32 = 12_582_912.0;
+
+/// One group in `BYTES` bytes an element.
+#[inline(always)]
+fn group<const BYTES: usize>(values: &[f32; GROUP], block: &mut Block, group: usize) {
+    // The bits of numbers without sign are in the order of the numbers, infinity and NaN last.
+    let mut largest = 0;
+    for value in values {
+        largest = largest.max(value.to_bits() & 0x7fff_ffff);
+    }
+    let largest = f32::from_bits(largest);
+    let limit = if BYTES == 2 { 32_512.0 } else { 127.0 };
+    let mut step = largest / limit;
+    let mut inverse = limit / largest;
+    if !largest.is_finite() {
+        (step, inverse) = (f32::NAN, 0.0);
+    } else if step < f32::MIN_POSITIVE {
+        // Its inverse may be no number. All of the group is below 4e-34.
+        (step, inverse) = (0.0, 0.0);
+    }
+    // What infinity times 0 would be as an integer.
+    let keep = if largest.is_finite() { -1 } else { 0 };
+    let mut integers = [0i32; GROUP];
+    let mut sum = 0i32;
+    for (integer, value) in integers.iter_mut().zip(values) {
+        let rounded = (value * inverse + ROUND).to_bits();
+        *integer = rounded.wrapping_sub(ROUND.to_bits()) as i32 & keep;
+        sum = sum.wrapping_add(*integer);
+    }
+    block.starts[group] = sum.wrapping_mul(-i32::from(NIBBLE_OFFSET));
+    block.steps[group] = step;
+    let bytes = &mut block.bytes[group / 4];
+    let place = group % 4;
+    for k in 0..GROUP / 2 {
+        let (even, odd) = (integers[2 * k], integers[2 * k + 1]);
+        if BYTES == 2 {
+            bytes[EVEN_HIGH][place][k] = (even.wrapping_add(128) >> 8) as i8;
+            bytes[ODD_HIGH][place][k] = (odd.wrapping_add(128) >> 8) as i8;
+            bytes[EVEN_LOW][place][k] = even as i8;
+            bytes[ODD_LOW][place][k] = odd as i8;
+        } else {
+            bytes[EVEN_HIGH][place][k] = even as i8;
+            bytes[ODD_HIGH][place][k] = odd as i8;
+        }
+    }
+}
