@@ -1,5 +1,6 @@
 //! The command line as clap sees it. Everything optional ends here: commands get checked settings.
 
+pub mod bench;
 pub mod chat;
 pub mod engine;
 pub mod eval;
@@ -50,6 +51,8 @@ pub enum Command {
     Publish(publish::PublishArguments),
     /// Hold random groups of two checkpoints against each other without downloading either.
     Audit(AuditArguments),
+    /// Measure how fast a checkpoint runs here, and llama.cpp beside it.
+    Bench(bench::BenchArguments),
     /// Write a synthetic checkpoint in Google's layout.
     Fixture(FixtureArguments),
     /// Make a small checkpoint, convert it, prove it and run it: one command, no network.
@@ -76,6 +79,7 @@ impl Command {
             #[cfg(feature = "hub")]
             Command::Publish(arguments) => arguments.json,
             Command::Audit(arguments) => arguments.json,
+            Command::Bench(arguments) => arguments.json,
             Command::Fixture(arguments) => arguments.json,
             Command::Eval(arguments) => arguments.wants_json(),
             Command::Serve(_)

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => commands::inspect::run(&arguments, quiet),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments, quiet),
+        Command::Bench(arguments) => commands::bench::run(&arguments, quiet),
         Command::Serve(arguments) => commands::serve::run(&arguments, quiet),
         Command::Chat(arguments) => commands::chat::run(&arguments, quiet),
         Command::Fixture(arguments) => commands::fixture::run(&arguments, quiet),

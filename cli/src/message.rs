@@ -73,6 +73,8 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
                     | Threads { .. }
                     | Write { .. }
                     | BrokenLogits { .. }
+                    | Panic
+                    | Rival { .. }
                     | Cuda(CudaError::Driver { .. } | CudaError::Memory { .. })
             )
         };

@@ -16,7 +16,7 @@ use w4pack_runtime::device::{Contents, Rings, SlotMemory};
 use w4pack_runtime::scheduler::{Event, Job, Refusal, SchedulerOptions, Summary};
 use w4pack_runtime::{
     Adjustments, Device, Engine, EngineOptions, LoadOptions, MemoryPlan, Model, Request,
-    RuntimeError, Sampling, Scheduler, Slot, Work,
+    RuntimeError, Sampling, Scheduler, Slot, Traffic, Work,
 };
 
 const SLOTS: usize = 4;
@@ -47,6 +47,14 @@ impl Device for Idle {
             sliding_window: 1,
             full_per_token: 0,
         }
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+
+    fn read_bandwidth(&mut self) -> Result<f64, RuntimeError> {
+        Ok(f64::INFINITY)
     }
 
     fn make_slot(&mut self, _: usize) -> Result<Slot, RuntimeError> {

@@ -4,7 +4,8 @@
 //! operations are done. [`Plain`] does them in loops anybody can check, in f32 or in f64. The CPU
 //! device has another one, of kernels and threads.
 
-use crate::number::Number;
+use crate::cache::LayerCache;
+use crate::number::{Kept, Number};
 use crate::weights::Matrix;
 use std::marker::PhantomData;
 use w4pack_format::group::{GROUP, unpack};
@@ -15,6 +16,8 @@ use w4pack_kernels::cpu::Values;
 pub trait Arithmetic: Sync {
     /// What the pass is computed in.
     type Number: Number;
+    /// What keys and values are kept in.
+    type Kept: Kept<Self::Number>;
 
     /// Writes row `row` of `table` to `out` (`[columns]`).
     fn table_row(&self, table: &Matrix, row: usize, out: &mut [Self::Number]);
@@ -22,35 +25,63 @@ pub trait Arithmetic: Sync {
     /// `x·Wᵀ`: `x` is `[tokens, columns]`, the result `[tokens, rows]`.
     fn linear(&self, weight: &Matrix, x: &[Self::Number]) -> Vec<Self::Number>;
 
-    /// The dot product of two equally long slices.
-    fn dot(&self, a: &[Self::Number], b: &[Self::Number]) -> Self::Number;
+    /// Attention of one sequence's `queries` (`[tokens, heads, head_dim]`), the first of which is at
+    /// position `first`, into `out`, which has the same shape.
+    ///
+    /// A query head sees the visible positions of its key head: a softmax over its products with the
+    /// keys (not scaled by anything), then the sum of the values under it.
+    fn attend(
+        &self,
+        kept: &LayerCache<Self::Kept>,
+        first: usize,
+        heads: Heads,
+        queries: &[Self::Number],
+        out: &mut [Self::Number],
+    );
 
-    /// `out += factor·x`, element by element.
-    fn add_scaled(&self, factor: Self::Number, x: &[Self::Number], out: &mut [Self::Number]);
-
-    /// Calls `work` with the number and the numbers of every row of `rows` (`[_, width]`), in any
-    /// order and perhaps on several threads.
-    fn for_each_row(
+    /// Divides every row of `width` numbers by its root mean square, then multiplies by the weight
+    /// (by `w`, not by `1 + w` as earlier Gemmas did).
+    fn rms_norm(
         &self,
         rows: &mut [Self::Number],
         width: usize,
-        work: impl Fn(usize, &mut [Self::Number]) + Sync + Send,
+        weight: Option<&[f32]>,
+        epsilon: f64,
     );
+
+    /// `gate = gelu(gate)·other`, element by element, with the tanh form of GELU.
+    fn gelu_times(&self, gate: &mut [Self::Number], other: &[Self::Number]);
+
+    /// `x = cap·tanh(x / cap)`, element by element.
+    fn soft_cap(&self, numbers: &mut [Self::Number], cap: f64);
+}
+
+/// The heads of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// Query heads.
+    pub queries: usize,
+    /// Query heads that share a key head.
+    pub queries_per_key: usize,
+    /// Numbers of a head.
+    pub head_dim: usize,
 }
 
 /// Slow and obviously right: sums from left to right, one thread.
+/// Keys and values are kept as `S`; oracles of devices that keep them in f16 do so too.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Plain<N>(PhantomData<N>);
+pub struct Plain<N, S = N>(PhantomData<(N, S)>);
 
-impl<N: Number> Plain<N> {
+impl<N: Number, S: Kept<N>> Plain<N, S> {
     /// Plain arithmetic in `N`.
     pub fn new() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<N: Number> Arithmetic for Plain<N> {
+impl<N: Number, S: Kept<N>> Arithmetic for Plain<N, S> {
     type Number = N;
+    type Kept = S;
 
     fn table_row(&self, table: &Matrix, row: usize, out: &mut [N]) {
         let view = table.view();
@@ -80,29 +111,102 @@ impl<N: Number> Arithmetic for Plain<N> {
         for row in 0..rows {
             self.table_row(weight, row, &mut values);
             for token in 0..tokens {
-                out[token * rows + row] = self.dot(&values, &x[token * columns..][..columns]);
+                out[token * rows + row] = dot(&values, &x[token * columns..][..columns]);
             }
         }
         out
     }
 
-    fn dot(&self, a: &[N], b: &[N]) -> N {
-        let mut sum = N::default();
-        for (&a, &b) in a.iter().zip(b) {
-            sum += a * b;
+    fn attend(
+        &self,
+        kept: &LayerCache<S>,
+        first: usize,
+        heads: Heads,
+        queries: &[N],
+        out: &mut [N],
+    ) {
+        let Heads { queries: count, queries_per_key, head_dim } = heads;
+        let rows = queries.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim));
+        for (row, (query, out)) in rows.enumerate() {
+            let (token, key_head) = (row / count, row % count / queries_per_key);
+            let number = |numbers: &[S], i: usize| numbers[key_head * head_dim + i].number();
+            let visible = kept.visible(first + token);
+            let score = |position: usize| {
+                let key = kept.key(position);
+                let mut sum = N::default();
+                for (i, &query) in query.iter().enumerate() {
+                    sum += query * number(key, i);
+                }
+                sum
+            };
+            let mut weights: Vec<N> = visible.clone().map(score).collect();
+            softmax(&mut weights);
+            out.fill(N::default());
+            for (position, weight) in visible.zip(weights) {
+                let value = kept.value(position);
+                for (i, out) in out.iter_mut().enumerate() {
+                    *out += weight * number(value, i);
+                }
+            }
         }
-        sum
     }
 
-    fn add_scaled(&self, factor: N, x: &[N], out: &mut [N]) {
-        for (&x, out) in x.iter().zip(out) {
-            *out += factor * x;
+    fn rms_norm(&self, rows: &mut [N], width: usize, weight: Option<&[f32]>, epsilon: f64) {
+        let count = N::from_f64(width as f64);
+        for row in rows.chunks_exact_mut(width) {
+            let squares = dot(row, row);
+            let root = (squares / count + N::from_f64(epsilon)).sqrt();
+            let factor = N::from_f64(1.0) / root;
+            for value in row.iter_mut() {
+                *value = *value * factor;
+            }
+            for (value, &weight) in row.iter_mut().zip(weight.unwrap_or_default()) {
+                *value = *value * N::from_f32(weight);
+            }
         }
     }
 
-    fn for_each_row(&self, rows: &mut [N], width: usize, work: impl Fn(usize, &mut [N])) {
-        for (number, row) in rows.chunks_exact_mut(width).enumerate() {
-            work(number, row);
+    fn gelu_times(&self, gate: &mut [N], other: &[N]) {
+        let number = N::from_f64;
+        for (gate, &other) in gate.iter_mut().zip(other) {
+            let x = *gate;
+            let inner =
+                number((2.0 / std::f64::consts::PI).sqrt()) * (x + number(0.044715) * x * x * x);
+            *gate = number(0.5) * x * (number(1.0) + inner.tanh()) * other;
         }
+    }
+
+    fn soft_cap(&self, numbers: &mut [N], cap: f64) {
+        let cap = N::from_f64(cap);
+        for number in numbers {
+            *number = (*number / cap).tanh() * cap;
+        }
+    }
+}
+
+/// The dot product of two equally long slices.
+fn dot<N: Number>(a: &[N], b: &[N]) -> N {
+    let mut sum = N::default();
+    for (&a, &b) in a.iter().zip(b) {
+        sum += a * b;
+    }
+    sum
+}
+
+/// Exponentials of the scores, divided by their sum.
+pub(crate) fn softmax<N: Number>(scores: &mut [N]) {
+    let mut largest = scores[0];
+    for &score in scores.iter() {
+        if score > largest {
+            largest = score;
+        }
+    }
+    let mut sum = N::default();
+    for score in scores.iter_mut() {
+        *score = (*score - largest).exp();
+        sum += *score;
+    }
+    for score in scores.iter_mut() {
+        *score = *score / sum;
     }
 }

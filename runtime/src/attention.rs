@@ -1,22 +1,23 @@
 //! Attention of one layer.
 
-use crate::arithmetic::Arithmetic;
-use crate::cache::LayerCache;
+use crate::arithmetic::{Arithmetic, Heads};
 use crate::forward::{Piece, Span, rms_norm};
 use crate::model::{LayerWeights, Model};
 use crate::number::Number;
-use w4pack_format::config::{LayerConfig, Rope};
+use w4pack_format::config::{Rope, TextConfig};
 
 /// Attention of layer `number` over the normed stream `h` (`[tokens, hidden]`), whose rows belong to
 /// `pieces` as `spans` say; ends with `o_proj`.
 ///
 /// A layer that owns keys and values stages those of the tokens; one that does not reads another
 /// layer's, window included. A row sees its own sequence only.
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn attention<A: Arithmetic>(
     model: &Model,
     arithmetic: &A,
-    pieces: &mut [Piece<'_, A::Number>],
+    pieces: &mut [Piece<'_, A::Kept>],
     spans: &[Span],
+    turns: &Turns<A::Number>,
     number: usize,
     layer: &LayerWeights,
     h: &[A::Number],
@@ -24,8 +25,8 @@ pub(crate) fn attention<A: Arithmetic>(
     let config = &model.config.text.layers[number];
     let head_dim = config.head_dim;
     let mut q = arithmetic.linear(&layer.q_proj, h);
-    rms_norm(model, &mut q, head_dim, Some(&layer.q_norm));
-    rotate(&mut q, layer.q_proj.rows(), config, spans);
+    rms_norm(model, arithmetic, &mut q, head_dim, Some(&layer.q_norm));
+    turns.rotate(&mut q, layer.q_proj.rows(), &config.rope, head_dim);
 
     if let Some(own) = &layer.keys_and_values {
         let mut k = arithmetic.linear(&own.k_proj, h);
@@ -33,9 +34,9 @@ pub(crate) fn attention<A: Arithmetic>(
             Some(v_proj) => arithmetic.linear(v_proj, h),
             None => k.clone(),
         };
-        rms_norm(model, &mut k, head_dim, Some(&own.k_norm));
-        rotate(&mut k, own.k_proj.rows(), config, spans);
-        rms_norm(model, &mut v, head_dim, None);
+        rms_norm(model, arithmetic, &mut k, head_dim, Some(&own.k_norm));
+        turns.rotate(&mut k, own.k_proj.rows(), &config.rope, head_dim);
+        rms_norm(model, arithmetic, &mut v, head_dim, None);
         let (mut k, mut v) = (&k[..], &v[..]);
         for (piece, span) in pieces.iter_mut().zip(spans) {
             let (keys, values);
@@ -45,84 +46,83 @@ pub(crate) fn attention<A: Arithmetic>(
         }
     }
 
-    let heads = model.config.text.num_attention_heads;
-    let queries_per_key = heads / config.kv_heads;
+    let queries = model.config.text.num_attention_heads;
+    let heads = Heads { queries, queries_per_key: queries / config.kv_heads, head_dim };
     let mut out = vec![A::Number::default(); q.len()];
     let (mut q, mut rest) = (&q[..], &mut out[..]);
     for (piece, span) in pieces.iter().zip(spans) {
         let (queries, out);
-        (queries, q) = q.split_at(span.rows * heads * head_dim);
+        (queries, q) = q.split_at(span.rows * heads.queries * head_dim);
         (out, rest) = rest.split_at_mut(queries.len());
         let kept = piece.cache.layer(config.kv_source.unwrap_or(number));
-        arithmetic.for_each_row(out, head_dim, |row, out| {
-            let (token, head) = (row / heads, row % heads);
-            let q = &queries[row * head_dim..][..head_dim];
-            attend(arithmetic, kept, span.first + token, head / queries_per_key, q, out);
-        });
+        arithmetic.attend(kept, span.first, heads, queries, out);
     }
     arithmetic.linear(&layer.o_proj, &out)
 }
 
-/// What one query head sees: a softmax over its products with all visible keys (not scaled by
-/// anything), then the sum of the values under it, in the order of positions.
-fn attend<A: Arithmetic>(
-    arithmetic: &A,
-    kept: &LayerCache<A::Number>,
-    position: usize,
-    kv_head: usize,
-    q: &[A::Number],
-    out: &mut [A::Number],
-) {
-    let columns = kv_head * q.len()..(kv_head + 1) * q.len();
-    let visible = kept.visible(position);
-    let mut weights: Vec<A::Number> = visible
-        .clone()
-        .map(|position| arithmetic.dot(q, &kept.key(position)[columns.clone()]))
-        .collect();
-    softmax(&mut weights);
-    for (position, weight) in visible.zip(weights) {
-        arithmetic.add_scaled(weight, &kept.value(position)[columns.clone()], out);
-    }
+/// Rotary position embedding of the rows of a pass, for every kind of layer that there is.
+pub(crate) struct Turns<N> {
+    kinds: Vec<Turn<N>>,
 }
 
-/// Exponentials of the scores, divided by their sum.
-pub(crate) fn softmax<N: Number>(scores: &mut [N]) {
-    let mut largest = scores[0];
-    for &score in scores.iter() {
-        if score > largest {
-            largest = score;
+/// Of one kind of layer: sines and cosines, `[rows, rotated pairs]`.
+struct Turn<N> {
+    rope: Rope,
+    head_dim: usize,
+    sines: Vec<N>,
+    cosines: Vec<N>,
+}
+
+impl<N: Number> Turns<N> {
+    /// For rows at the positions of `spans`.
+    pub(crate) fn new(text: &TextConfig, spans: &[Span]) -> Self {
+        let mut kinds: Vec<Turn<N>> = Vec::new();
+        for layer in &text.layers {
+            let (rope, head_dim) = (layer.rope, layer.head_dim);
+            if kinds.iter().any(|turn| turn.is_of(&rope, head_dim)) {
+                continue;
+            }
+            let frequencies = frequencies(&rope, head_dim);
+            let (mut sines, mut cosines) = (Vec::new(), Vec::new());
+            for position in spans.iter().flat_map(|span| span.first..span.first + span.rows) {
+                // An angle is an f32 number in every arithmetic: so the model was trained, and so it
+                // is run elsewhere.
+                let position = position as f32;
+                for frequency in &frequencies {
+                    let (sine, cosine) = N::from_f32(position * frequency).sin_cos();
+                    sines.push(sine);
+                    cosines.push(cosine);
+                }
+            }
+            kinds.push(Turn { rope, head_dim, sines, cosines });
         }
+        Self { kinds }
     }
-    let mut sum = N::default();
-    for score in scores.iter_mut() {
-        *score = (*score - largest).exp();
-        sum += *score;
-    }
-    for score in scores.iter_mut() {
-        *score = *score / sum;
-    }
-}
 
-/// Rotary position embedding on the heads of `rows` (`[tokens, width]`). Element `j` of a head
-/// turns with element `j + head_dim/2`; in full layers only the first pairs turn.
-fn rotate<N: Number>(rows: &mut [N], width: usize, config: &LayerConfig, spans: &[Span]) {
-    let half = config.head_dim / 2;
-    let frequencies = frequencies(&config.rope, config.head_dim);
-    let positions = spans.iter().flat_map(|span| span.first..span.first + span.rows);
-    for (position, row) in positions.zip(rows.chunks_exact_mut(width)) {
-        // An angle is an f32 number in every arithmetic: so the model was trained, and so it is
-        // run elsewhere.
-        let position = position as f32;
-        let turns: Vec<(N, N)> = frequencies
-            .iter()
-            .map(|frequency| N::from_f32(position * frequency).sin_cos())
-            .collect();
-        for head in row.chunks_exact_mut(config.head_dim) {
-            let (low, high) = head.split_at_mut(half);
-            for ((low, high), &(sin, cos)) in low.iter_mut().zip(high).zip(&turns) {
-                (*low, *high) = (*low * cos - *high * sin, *high * cos + *low * sin);
+    /// Turns the heads of `rows` (`[tokens, width]`). Element `j` of a head turns with element
+    /// `j + head_dim/2`; in full layers only the first pairs turn.
+    fn rotate(&self, rows: &mut [N], width: usize, rope: &Rope, head_dim: usize) {
+        let pairs = rope.rotated_pairs;
+        let Some(turn) = self.kinds.iter().find(|turn| turn.is_of(rope, head_dim)) else { return };
+        if pairs == 0 {
+            return;
+        }
+        let turns = turn.sines.chunks_exact(pairs).zip(turn.cosines.chunks_exact(pairs));
+        for (row, (sines, cosines)) in rows.chunks_exact_mut(width).zip(turns) {
+            for head in row.chunks_exact_mut(head_dim) {
+                let (low, high) = head.split_at_mut(head_dim / 2);
+                let pairs = low.iter_mut().zip(high).zip(sines.iter().zip(cosines));
+                for ((low, high), (&sine, &cosine)) in pairs {
+                    (*low, *high) = (*low * cosine - *high * sine, *high * cosine + *low * sine);
+                }
             }
         }
+    }
+}
+
+impl<N> Turn<N> {
+    fn is_of(&self, rope: &Rope, head_dim: usize) -> bool {
+        self.rope == *rope && self.head_dim == head_dim
     }
 }
 

@@ -14,35 +14,19 @@
 mod snapshot;
 
 use crate::error::{Result, RuntimeError};
-use crate::number::Number;
+use crate::number::{Kept, Number};
+use bytemuck::Pod;
+use std::ops::Range;
 use w4pack_format::config::{LayerConfig, LayerKind, TextConfig};
 
 /// Positions in a block of storage.
 const BLOCK: usize = 256;
 
-/// What becomes of keys and values that are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
-    /// Nothing.
-    AsComputed,
-    /// They are rounded to f16.
-    F16,
-}
-
-impl Kept {
-    fn round<N: Number>(self, number: N) -> N {
-        match self {
-            Kept::AsComputed => number,
-            Kept::F16 => N::from_f32(half::f16::from_f32(number.to_f32()).to_f32()),
-        }
-    }
-}
-
-/// The cache of one sequence.
+/// The cache of one sequence; its numbers are kept as `S`.
 #[derive(Debug)]
-pub struct Cache<N> {
+pub struct Cache<S> {
     /// By layer; `None` where a layer reads another one's.
-    layers: Vec<Option<LayerCache<N>>>,
+    layers: Vec<Option<LayerCache<S>>>,
     /// Positions stored.
     length: usize,
     /// Positions there may be.
@@ -51,32 +35,26 @@ pub struct Cache<N> {
 
 /// Keys and values of one layer, each row `[kv_heads, head_dim]`.
 #[derive(Debug)]
-pub struct LayerCache<N> {
+pub struct LayerCache<S> {
     /// Numbers in a row.
     width: usize,
     /// Slots of the ring; `None` keeps every position.
     ring: Option<usize>,
     /// First staged position.
     length: usize,
-    kept: Kept,
-    keys: Rows<N>,
-    values: Rows<N>,
+    keys: Rows<S>,
+    values: Rows<S>,
 }
 
 #[derive(Debug)]
-struct Rows<N> {
-    blocks: Vec<Vec<N>>,
-    staged: Vec<N>,
+struct Rows<S> {
+    blocks: Vec<Vec<S>>,
+    staged: Vec<S>,
 }
 
-impl<N: Number> Cache<N> {
+impl<S: Pod + Default> Cache<S> {
     /// An empty cache for at most `context` positions. Takes memory only as positions come.
     pub fn new(config: &TextConfig, context: usize) -> Self {
-        Self::keeping(config, context, Kept::AsComputed)
-    }
-
-    /// The same for oracles: keys and values are rounded as devices with narrower caches do.
-    pub fn keeping(config: &TextConfig, context: usize, kept: Kept) -> Self {
         let layer = |layer: &LayerConfig| LayerCache {
             width: layer.kv_heads * layer.head_dim,
             ring: match layer.kind {
@@ -84,7 +62,6 @@ impl<N: Number> Cache<N> {
                 LayerKind::Full => None,
             },
             length: 0,
-            kept,
             keys: Rows { blocks: Vec::new(), staged: Vec::new() },
             values: Rows { blocks: Vec::new(), staged: Vec::new() },
         };
@@ -122,7 +99,7 @@ impl<N: Number> Cache<N> {
     ///
     /// # Panics
     /// When the layer owns none; which do is fixed by the configuration.
-    pub fn layer(&self, number: usize) -> &LayerCache<N> {
+    pub fn layer(&self, number: usize) -> &LayerCache<S> {
         self.layers[number].as_ref().expect("the layer owns keys and values")
     }
 
@@ -130,7 +107,7 @@ impl<N: Number> Cache<N> {
     ///
     /// # Panics
     /// As [`Cache::layer`].
-    pub fn layer_mut(&mut self, number: usize) -> &mut LayerCache<N> {
+    pub fn layer_mut(&mut self, number: usize) -> &mut LayerCache<S> {
         self.layers[number].as_mut().expect("the layer owns keys and values")
     }
 
@@ -143,12 +120,19 @@ impl<N: Number> Cache<N> {
     }
 }
 
-impl<N: Number> LayerCache<N> {
+impl<S: Pod + Default> LayerCache<S> {
     /// Adds the rows of the positions of the running pass, `[tokens, width]` each.
-    pub fn stage(&mut self, keys: &[N], values: &[N]) {
-        let kept = self.kept;
-        self.keys.staged.extend(keys.iter().map(|&key| kept.round(key)));
-        self.values.staged.extend(values.iter().map(|&value| kept.round(value)));
+    pub fn stage<N: Number>(&mut self, keys: &[N], values: &[N])
+    where
+        S: Kept<N>,
+    {
+        self.keys.staged.extend(keys.iter().map(|&key| S::keep(key)));
+        self.values.staged.extend(values.iter().map(|&value| S::keep(value)));
+    }
+
+    /// Numbers in a row: key heads times their size.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     /// The positions that a query at `position` sees, itself included.
@@ -161,19 +145,48 @@ impl<N: Number> LayerCache<N> {
     }
 
     /// The key of a visible position, `[kv_heads, head_dim]`.
-    pub fn key(&self, position: usize) -> &[N] {
+    pub fn key(&self, position: usize) -> &[S] {
         self.row(&self.keys, position)
     }
 
     /// The value of a visible position, `[kv_heads, head_dim]`.
-    pub fn value(&self, position: usize) -> &[N] {
+    pub fn value(&self, position: usize) -> &[S] {
         self.row(&self.values, position)
     }
 
-    fn row<'a>(&self, rows: &'a Rows<N>, position: usize) -> &'a [N] {
+    /// Keys and values of visible positions, `[positions, width]` each, in pieces that lie together.
+    pub fn runs(&self, positions: Range<usize>) -> Vec<(&[S], &[S])> {
+        let mut runs = Vec::new();
+        let mut first = positions.start;
+        while first < positions.end {
+            let rest = positions.end - first;
+            let count = match self.length.checked_sub(first) {
+                None | Some(0) => rest,
+                Some(stored) => {
+                    let slot = self.slot(first);
+                    let to_wrap = self.ring.map_or(rest, |window| window - slot);
+                    rest.min(stored).min(to_wrap).min(BLOCK - slot % BLOCK)
+                }
+            };
+            runs.push((self.rows(&self.keys, first, count), self.rows(&self.values, first, count)));
+            first += count;
+        }
+        runs
+    }
+
+    fn row<'a>(&self, rows: &'a Rows<S>, position: usize) -> &'a [S] {
+        self.rows(rows, position, 1)
+    }
+
+    /// Rows of neighbouring positions that lie together.
+    fn rows<'a>(&self, rows: &'a Rows<S>, position: usize, count: usize) -> &'a [S] {
+        let numbers = count * self.width;
         match position.checked_sub(self.length) {
-            Some(staged) => &rows.staged[staged * self.width..][..self.width],
-            None => rows.slot(self.slot(position), self.width),
+            Some(staged) => &rows.staged[staged * self.width..][..numbers],
+            None => {
+                let slot = self.slot(position);
+                &rows.blocks[slot / BLOCK][slot % BLOCK * self.width..][..numbers]
+            }
         }
     }
 
@@ -199,25 +212,21 @@ impl<N: Number> LayerCache<N> {
     }
 }
 
-impl<N: Number> Rows<N> {
+impl<S: Pod + Default> Rows<S> {
     fn begin(&mut self, slots: usize, tokens: usize, width: usize) -> Result<()> {
         let no_memory = |rows: usize| RuntimeError::Memory {
             what: "the cache of keys and values".into(),
-            bytes: rows * width * size_of::<N>(),
+            bytes: rows * width * size_of::<S>(),
         };
         self.staged.clear();
         self.staged.try_reserve_exact(tokens * width).map_err(|_| no_memory(tokens))?;
         while self.blocks.len() * BLOCK < slots {
             let mut block = Vec::new();
             block.try_reserve_exact(BLOCK * width).map_err(|_| no_memory(BLOCK))?;
-            block.resize(BLOCK * width, N::default());
+            block.resize(BLOCK * width, S::default());
             self.blocks.push(block);
         }
         Ok(())
-    }
-
-    fn slot(&self, slot: usize, width: usize) -> &[N] {
-        &self.blocks[slot / BLOCK][slot % BLOCK * width..][..width]
     }
 
     fn store(&mut self, staged: usize, slot: usize, width: usize) {

@@ -2,15 +2,18 @@
 
 use crate::answer::{Answer, Needed};
 use crate::device::cuda::{CudaDevice, LoadReport, Sizes};
-use crate::device::{Cpu, CpuDevice, Device, Slot, Wanted, Work, physical_cores};
+use crate::device::{Cpu, CpuDevice, Device, Pool, Slot, Wanted, Work, physical_cores};
 use crate::error::{Result, RuntimeError};
 use crate::forward::check_ids;
 use crate::model::{MemoryPlan, Model};
+use crate::number::Kept;
 use crate::sampling::{Adjustments, Chooser, Sampling};
+use half::{bf16, f16};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use w4pack_format::config::Config;
+use w4pack_kernels::cpu::{CacheNumber, Kernels, Precision};
 
 /// How an engine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +24,36 @@ pub struct EngineOptions {
     pub chunk: usize,
     /// Worker threads; `None`: one for each physical core.
     pub threads: Option<usize>,
-    /// How the CPU multiplies.
-    pub arithmetic: Cpu,
+    /// The CPU's instruction set.
+    pub kernels: &'static Kernels,
+    /// The activations that the CPU multiplies packed matrices with.
+    pub precision: Precision,
+    /// How the CPU keeps keys and values.
+    pub kept: KeptAs,
+}
+
+/// How the CPU keeps keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeptAs {
+    /// As they are computed.
+    F32,
+    /// They are normed, so that they are far inside f16's range.
+    #[default]
+    F16,
+    /// For norm weights beyond f16's range.
+    Bf16,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { context: None, chunk: 256, threads: None, arithmetic: Cpu::default() }
+        Self {
+            context: None,
+            chunk: 256,
+            threads: None,
+            kernels: Kernels::best(),
+            precision: Precision::Bits16,
+            kept: KeptAs::F16,
+        }
     }
 }
 
@@ -132,7 +158,11 @@ impl Engine {
     pub fn new(model: Model, options: EngineOptions) -> Result<Self> {
         let threads = options.threads.unwrap_or_else(physical_cores);
         let model = Arc::new(model);
-        let device = Box::new(CpuDevice::with(model.clone(), threads, options.arithmetic)?);
+        let device: Box<dyn Device> = match options.kept {
+            KeptAs::F32 => cpu_device::<f32>(model.clone(), threads, &options)?,
+            KeptAs::F16 => cpu_device::<f16>(model.clone(), threads, &options)?,
+            KeptAs::Bf16 => cpu_device::<bf16>(model.clone(), threads, &options)?,
+        };
         Self::on_device(model.config.clone(), model.notes.clone(), device, options)
     }
 
@@ -312,6 +342,16 @@ impl Engine {
     fn vocabulary(&self) -> usize {
         self.config.text.vocab_size
     }
+}
+
+/// The CPU with keys and values kept as `S`.
+fn cpu_device<S: Kept<f32> + CacheNumber>(
+    model: Arc<Model>,
+    threads: usize,
+    options: &EngineOptions,
+) -> Result<Box<dyn Device>> {
+    let cpu = Cpu::<S>::new(options.kernels, Pool::new(threads)?);
+    Ok(Box::new(CpuDevice::with(model, cpu.in_precision(options.precision))))
 }
 
 /// An engine taken apart.

@@ -180,6 +180,22 @@ pub enum RuntimeError {
         /// The system's answer.
         cause: std::io::Error,
     },
+    /// The program of a comparison does not do what it is to.
+    #[error("could not measure with `{program}`: {problem}")]
+    Rival {
+        /// Its path.
+        program: String,
+        /// What it did instead.
+        problem: String,
+    },
+    /// The model of a comparison is not ours.
+    #[error("cannot compare with `{file}`: {problem}")]
+    RivalModel {
+        /// The file.
+        file: String,
+        /// What differs.
+        problem: String,
+    },
     /// A file could not be written.
     #[error("could not write `{path}`: {cause}")]
     Write {
@@ -214,6 +230,12 @@ impl RuntimeError {
             }
             RuntimeError::Cuda(_) | RuntimeError::CudaShape { .. } => {
                 Some("run on the CPU with --device cpu".into())
+            }
+            RuntimeError::Rival { .. } => {
+                Some("--rival wants the path of llama.cpp's llama-bench, of 2025 or later".into())
+            }
+            RuntimeError::RivalModel { .. } => {
+                Some("`w4pack convert MODEL --layout gguf` writes the same weights as GGUF".into())
             }
             RuntimeError::Memory { .. } => Some("give a smaller --context".into()),
             _ => None,

@@ -6,8 +6,7 @@
 //! ```
 //! Source: transformers 5.24 `Gemma4TextRouter`, `Gemma4TextExperts`.
 
-use crate::arithmetic::Arithmetic;
-use crate::attention::softmax;
+use crate::arithmetic::{Arithmetic, softmax};
 use crate::forward::{mlp, rms_norm, scale};
 use crate::model::{Experts, Model};
 use crate::number::Number;
@@ -23,7 +22,7 @@ pub(crate) fn experts<A: Arithmetic>(
     let hidden = model.config.text.hidden_size;
     let shares = route(model, arithmetic, block, x);
     let mut h = x.to_vec();
-    rms_norm(model, &mut h, hidden, Some(&block.pre_norm));
+    rms_norm(model, arithmetic, &mut h, hidden, Some(&block.pre_norm));
 
     let mut sum = vec![A::Number::default(); x.len()];
     // Expert by expert, so that each is read once for all its tokens; a token's sum is in the order
@@ -42,10 +41,12 @@ pub(crate) fn experts<A: Arithmetic>(
         let outputs =
             mlp(arithmetic, &expert.gate_proj, &expert.up_proj, &expert.down_proj, &inputs);
         for (&(token, share), output) in users.iter().zip(outputs.chunks_exact(hidden)) {
-            arithmetic.add_scaled(share, output, &mut sum[token * hidden..][..hidden]);
+            for (sum, &output) in sum[token * hidden..].iter_mut().zip(output) {
+                *sum += share * output;
+            }
         }
     }
-    rms_norm(model, &mut sum, hidden, Some(&block.post_norm));
+    rms_norm(model, arithmetic, &mut sum, hidden, Some(&block.post_norm));
     sum
 }
 
@@ -67,7 +68,7 @@ fn route<A: Arithmetic>(
     let hidden = model.config.text.hidden_size;
     let used = model.config.text.experts.map_or(0, |experts| experts.used);
     let mut u = x.to_vec();
-    rms_norm(model, &mut u, hidden, Some(&block.router_scale));
+    rms_norm(model, arithmetic, &mut u, hidden, Some(&block.router_scale));
     scale(&mut u, A::Number::from_f64((hidden as f64).powf(-0.5)));
     let mut chances = arithmetic.linear(&block.router, &u);
 

@@ -8,7 +8,7 @@
 //! `modeling_gemma4.py`, in float32.
 
 use crate::arithmetic::Arithmetic;
-use crate::attention::attention;
+use crate::attention::{Turns, attention};
 use crate::cache::Cache;
 use crate::device::Wanted;
 use crate::error::{Result, RuntimeError};
@@ -47,9 +47,9 @@ pub struct NoObserver;
 impl<N> Observer<N> for NoObserver {}
 
 /// The next tokens of one sequence.
-pub struct Piece<'a, N> {
+pub struct Piece<'a, S> {
     /// What the sequence has so far; the tokens are added.
-    pub cache: &'a mut Cache<N>,
+    pub cache: &'a mut Cache<S>,
     /// At least one.
     pub tokens: &'a [u32],
     /// Which logits to return.
@@ -73,6 +73,8 @@ struct Stream<N> {
     x: Vec<N>,
     /// `[tokens, layers, per-layer width]`.
     per_layer: Vec<N>,
+    /// Of their positions.
+    turns: Turns<N>,
 }
 
 /// Runs `tokens` through the model as the next positions of `cache`.
@@ -83,7 +85,7 @@ struct Stream<N> {
 pub fn forward<A: Arithmetic>(
     model: &Model,
     arithmetic: &A,
-    cache: &mut Cache<A::Number>,
+    cache: &mut Cache<A::Kept>,
     tokens: &[u32],
     wanted: Wanted,
     observer: &mut dyn Observer<A::Number>,
@@ -99,7 +101,7 @@ pub fn forward<A: Arithmetic>(
 pub fn forward_together<A: Arithmetic>(
     model: &Model,
     arithmetic: &A,
-    pieces: &mut [Piece<'_, A::Number>],
+    pieces: &mut [Piece<'_, A::Kept>],
     observer: &mut dyn Observer<A::Number>,
 ) -> Result<Vec<Vec<A::Number>>> {
     let mut spans = Vec::new();
@@ -115,9 +117,10 @@ pub fn forward_together<A: Arithmetic>(
 
     let x = embed(model, arithmetic, &tokens);
     observer.stage(Stage::InputsEmbeds, &x);
-    let per_layer = per_layer_inputs(model, arithmetic, &tokens, &x);
+    let per_layer = per_layer_inputs(model, arithmetic, &tokens, &x)?;
     observer.stage(Stage::PerLayerInputs, &per_layer);
-    let mut stream = Stream { spans, x, per_layer };
+    let turns = Turns::new(&model.config.text, &spans);
+    let mut stream = Stream { spans, x, per_layer, turns };
 
     for (number, layer) in model.weights.layers.iter().enumerate() {
         // From the first KV-shared layer on, nothing is stored for other positions to read: only
@@ -132,10 +135,10 @@ pub fn forward_together<A: Arithmetic>(
         observer.stage(Stage::LayerOut(number), &stream.x);
     }
     narrow(model, &mut stream, pieces);
+    let mut logits = head(model, arithmetic, stream.x, observer);
     for Piece { cache, tokens, .. } in pieces.iter_mut() {
         cache.commit(tokens.len());
     }
-    let mut logits = head(model, arithmetic, stream.x, observer);
     // Taken off from behind, so that the first piece's rows, often all there are, are not copied.
     let vocabulary = model.weights.head().rows();
     let mut by_piece: Vec<Vec<A::Number>> = Vec::new();
@@ -185,30 +188,41 @@ fn per_layer_inputs<A: Arithmetic>(
     arithmetic: &A,
     tokens: &[u32],
     x: &[A::Number],
-) -> Vec<A::Number> {
+) -> Result<Vec<A::Number>> {
     let text = &model.config.text;
-    let Some(weights) = &model.weights.per_layer_inputs else { return Vec::new() };
+    let Some(weights) = &model.weights.per_layer_inputs else { return Ok(Vec::new()) };
     let width = text.hidden_size_per_layer_input;
     let all_layers = text.layers.len() * width;
 
     let mut inputs = arithmetic.linear(&weights.model_projection, x);
     scale(&mut inputs, A::Number::from_f64((text.hidden_size as f64).powf(-0.5)));
-    rms_norm(model, &mut inputs, width, Some(&weights.projection_norm));
+    rms_norm(model, arithmetic, &mut inputs, width, Some(&weights.projection_norm));
 
     let table_factor = A::Number::from_f64((width as f64).sqrt());
     let half = A::Number::from_f64(0.5f64.sqrt());
+    // Of a table in a file only these tokens' rows are read.
+    let gathered = match &weights.embed_tokens {
+        Matrix::InFile(table) => Some(table.gather(tokens)?),
+        _ => None,
+    };
     let mut table_row = vec![A::Number::default(); all_layers];
-    for (&id, row) in tokens.iter().zip(inputs.chunks_exact_mut(all_layers)) {
-        arithmetic.table_row(&weights.embed_tokens, id as usize, &mut table_row);
+    for (number, row) in inputs.chunks_exact_mut(all_layers).enumerate() {
+        match &gathered {
+            Some(rows) => arithmetic.table_row(rows, number, &mut table_row),
+            None => {
+                let id = tokens[number] as usize;
+                arithmetic.table_row(&weights.embed_tokens, id, &mut table_row);
+            }
+        }
         for (input, &entry) in row.iter_mut().zip(&table_row) {
             *input = (*input + entry * table_factor) * half;
         }
     }
-    inputs
+    Ok(inputs)
 }
 
 /// Drops the positions whose logits are not wanted.
-fn narrow<N: Number>(model: &Model, stream: &mut Stream<N>, pieces: &[Piece<'_, N>]) {
+fn narrow<N: Number, S>(model: &Model, stream: &mut Stream<N>, pieces: &[Piece<'_, S>]) {
     let text = &model.config.text;
     let rows: usize = stream.spans.iter().map(|span| span.rows).sum();
     let per_layer = stream.per_layer.len() / rows.max(1);
@@ -225,13 +239,16 @@ fn narrow<N: Number>(model: &Model, stream: &mut Stream<N>, pieces: &[Piece<'_, 
         *span = Span { first: span.first + dropped, rows: kept };
         begin += kept;
     }
+    if begin < rows {
+        stream.turns = Turns::new(text, &stream.spans);
+    }
 }
 
 /// One decoder layer; changes the stream in place.
 fn layer_pass<A: Arithmetic>(
     model: &Model,
     arithmetic: &A,
-    pieces: &mut [Piece<'_, A::Number>],
+    pieces: &mut [Piece<'_, A::Kept>],
     number: usize,
     layer: &LayerWeights,
     stream: &mut Stream<A::Number>,
@@ -241,22 +258,23 @@ fn layer_pass<A: Arithmetic>(
     let x = &mut stream.x;
 
     let mut h = x.clone();
-    rms_norm(model, &mut h, hidden, Some(&layer.input_norm));
-    let mut a = attention(model, arithmetic, pieces, &stream.spans, number, layer, &h);
+    rms_norm(model, arithmetic, &mut h, hidden, Some(&layer.input_norm));
+    let mut a =
+        attention(model, arithmetic, pieces, &stream.spans, &stream.turns, number, layer, &h);
     observer.stage(Stage::AttentionOut(number), &a);
-    rms_norm(model, &mut a, hidden, Some(&layer.post_attention_norm));
+    rms_norm(model, arithmetic, &mut a, hidden, Some(&layer.post_attention_norm));
     add(x, &a);
 
     let mut h = x.clone();
-    rms_norm(model, &mut h, hidden, Some(&layer.pre_mlp_norm));
+    rms_norm(model, arithmetic, &mut h, hidden, Some(&layer.pre_mlp_norm));
     let mut m = mlp(arithmetic, &layer.gate_proj, &layer.up_proj, &layer.down_proj, &h);
     observer.stage(Stage::MlpOut(number), &m);
     if let Some(block) = &layer.experts {
-        rms_norm(model, &mut m, hidden, Some(&block.post_mlp_norm));
+        rms_norm(model, arithmetic, &mut m, hidden, Some(&block.post_mlp_norm));
         // The experts and their router see the stream itself, each under a norm of its own.
         add(&mut m, &experts(model, arithmetic, block, x));
     }
-    rms_norm(model, &mut m, hidden, Some(&layer.post_mlp_norm));
+    rms_norm(model, arithmetic, &mut m, hidden, Some(&layer.post_mlp_norm));
     add(x, &m);
 
     per_layer_block(model, arithmetic, number, layer, x, &stream.per_layer);
@@ -271,14 +289,9 @@ pub(crate) fn mlp<A: Arithmetic>(
     down_proj: &Matrix,
     h: &[A::Number],
 ) -> Vec<A::Number> {
-    let width = gate_proj.rows();
     let mut gate = arithmetic.linear(gate_proj, h);
     let up = arithmetic.linear(up_proj, h);
-    arithmetic.for_each_row(&mut gate, width, |token, gate| {
-        for (gate, &up) in gate.iter_mut().zip(&up[token * width..]) {
-            *gate = gelu(*gate) * up;
-        }
-    });
+    arithmetic.gelu_times(&mut gate, &up);
     arithmetic.linear(down_proj, &gate)
 }
 
@@ -296,12 +309,10 @@ fn per_layer_block<A: Arithmetic>(
     let all_layers = model.config.text.layers.len() * width;
     let mut g = arithmetic.linear(&block.input_gate, x);
     for (g, inputs) in g.chunks_exact_mut(width).zip(per_layer.chunks_exact(all_layers)) {
-        for (g, &input) in g.iter_mut().zip(&inputs[number * width..]) {
-            *g = gelu(*g) * input;
-        }
+        arithmetic.gelu_times(g, &inputs[number * width..][..width]);
     }
     let mut g = arithmetic.linear(&block.projection, &g);
-    rms_norm(model, &mut g, model.config.text.hidden_size, Some(&block.post_norm));
+    rms_norm(model, arithmetic, &mut g, model.config.text.hidden_size, Some(&block.post_norm));
     add(x, &g);
 }
 
@@ -315,49 +326,24 @@ fn head<A: Arithmetic>(
     if x.is_empty() {
         return Vec::new();
     }
-    rms_norm(model, &mut x, model.config.text.hidden_size, Some(&model.weights.norm));
+    rms_norm(model, arithmetic, &mut x, model.config.text.hidden_size, Some(&model.weights.norm));
     observer.stage(Stage::FinalNorm, &x);
     let mut logits = arithmetic.linear(model.weights.head(), &x);
     if let Some(cap) = model.config.text.final_logit_softcapping {
-        let cap = A::Number::from_f64(cap);
-        let vocabulary = model.weights.head().rows();
-        arithmetic.for_each_row(&mut logits, vocabulary, |_, logits| {
-            for logit in logits {
-                *logit = (*logit / cap).tanh() * cap;
-            }
-        });
+        arithmetic.soft_cap(&mut logits, cap);
     }
     logits
 }
 
-/// Divides every row of `width` numbers by its root mean square, then multiplies by the weight
-/// (by `w`, not by `1 + w` as earlier Gemmas did).
-pub(crate) fn rms_norm<N: Number>(
+/// [`Arithmetic::rms_norm`] with the model's epsilon.
+pub(crate) fn rms_norm<A: Arithmetic>(
     model: &Model,
-    rows: &mut [N],
+    arithmetic: &A,
+    rows: &mut [A::Number],
     width: usize,
     weight: Option<&[f32]>,
 ) {
-    let epsilon = N::from_f64(model.config.text.rms_norm_eps);
-    let count = N::from_f64(width as f64);
-    let one = N::from_f64(1.0);
-    for row in rows.chunks_exact_mut(width) {
-        let mut squares = N::default();
-        for &value in row.iter() {
-            squares += value * value;
-        }
-        scale(row, one / (squares / count + epsilon).sqrt());
-        for (value, &weight) in row.iter_mut().zip(weight.unwrap_or_default()) {
-            *value = *value * N::from_f32(weight);
-        }
-    }
-}
-
-/// The tanh form of GELU.
-fn gelu<N: Number>(x: N) -> N {
-    let inner =
-        N::from_f64((2.0 / std::f64::consts::PI).sqrt()) * (x + N::from_f64(0.044715) * x * x * x);
-    N::from_f64(0.5) * x * (N::from_f64(1.0) + inner.tanh())
+    arithmetic.rms_norm(rows, width, weight, model.config.text.rms_norm_eps);
 }
 
 pub(crate) fn scale<N: Number>(values: &mut [N], factor: N) {

@@ -11,6 +11,7 @@
 //! | `arithmetic.rs` | how the pass multiplies: [`Plain`] loops in f32 or f64, or the kernels |
 //! | `device/` | [`Device`], the narrow border, and the CPU behind it |
 //! | `engine.rs` | [`Engine`]: one request in, its tokens out |
+//! | `traffic.rs`, `bench/` | bytes that a step reads, and how fast |
 //! | `scheduler/` | [`Scheduler`]: many answers at once on one engine |
 //! | `sampling/`, `generation_config.rs` | how a token is chosen, and the checkpoint's defaults |
 //! | `constraint.rs` | [`Constraint`]: what holds an answer to a form |
@@ -19,6 +20,7 @@
 mod answer;
 pub mod arithmetic;
 mod attention;
+pub mod bench;
 pub mod cache;
 pub mod chat;
 pub mod constraint;
@@ -34,17 +36,19 @@ pub mod number;
 pub mod sampling;
 pub mod scheduler;
 pub mod server;
+pub mod traffic;
 pub mod weights;
 
 pub use arithmetic::{Arithmetic, Plain};
 pub use cache::Cache;
 pub use constraint::{Allowed, Constraint};
 pub use device::{Device, Slot, Wanted, Work};
-pub use engine::{Engine, EngineOptions, FinishReason, Generation, Request};
+pub use engine::{Engine, EngineOptions, FinishReason, Generation, KeptAs, Request};
 pub use error::{Result, RuntimeError};
 pub use generation_config::GenerationDefaults;
 pub use model::{LayerWeights, MemoryPlan, Model, Weights};
-pub use number::Number;
+pub use number::{Kept, Number};
 pub use sampling::{Adjustments, Chosen, Sampler, Sampling};
 pub use scheduler::Scheduler;
+pub use traffic::Traffic;
 pub use weights::{LoadOptions, LoadProgress, Matrix, WeightValues};

@@ -1,7 +1,8 @@
 //! The whole model: its configuration and its weights.
 
 use crate::error::Result;
-use crate::weights::{LoadOptions, LoadProgress, Matrix, load};
+use crate::weights::{LoadOptions, LoadProgress, Matrix, load, load_without_table};
+use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::{Config, LayerKind};
 
@@ -258,8 +259,18 @@ impl Model {
         load(checkpoint, options, progress)
     }
 
-    /// The bytes this model takes, with f32 keys and values.
-    pub fn memory_plan(&self) -> MemoryPlan {
+    /// The same, but rows of the per-layer table are read from the file as tokens need them; a
+    /// faulty scale among them is refused then.
+    pub fn load_without_table(
+        checkpoint: &Arc<Checkpoint>,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Model> {
+        load_without_table(checkpoint, options, progress)
+    }
+
+    /// The bytes this model takes, with keys and values of `kept_bytes` a number.
+    pub fn memory_plan(&self, kept_bytes: usize) -> MemoryPlan {
         let text = &self.config.text;
         let per_layer_table =
             self.weights.per_layer_inputs.as_ref().map_or(0, |inputs| inputs.embed_tokens.bytes());
@@ -267,11 +278,11 @@ impl Model {
             text.layers
                 .iter()
                 .filter(|layer| layer.kind == kind && layer.kv_source.is_none())
-                .map(|layer| 2 * layer.kv_heads * layer.head_dim * size_of::<f32>())
+                .map(|layer| 2 * layer.kv_heads * layer.head_dim * kept_bytes)
                 .sum()
         };
         MemoryPlan {
-            weights: self.weights.bytes() - per_layer_table,
+            weights: self.weights.bytes(),
             per_layer_table,
             sliding_per_token: row(LayerKind::Sliding),
             sliding_window: text.sliding_window,
@@ -280,40 +291,64 @@ impl Model {
     }
 }
 
-impl Weights {
-    /// Bytes of all matrices and vectors.
-    pub fn bytes(&self) -> usize {
-        let mut matrices = vec![&self.embed_tokens];
-        let mut vectors = vec![&self.norm];
-        matrices.extend(&self.lm_head);
-        if let Some(inputs) = &self.per_layer_inputs {
-            matrices.extend([&inputs.embed_tokens, &inputs.model_projection]);
-            vectors.push(&inputs.projection_norm);
+impl<M> LayerWeights<M> {
+    /// Its matrices but those of single experts.
+    pub(crate) fn linears(&self) -> Vec<&M> {
+        let mut linears = vec![&self.q_proj, &self.o_proj];
+        linears.extend([&self.gate_proj, &self.up_proj, &self.down_proj]);
+        if let Some(own) = &self.keys_and_values {
+            linears.push(&own.k_proj);
+            linears.extend(&own.v_proj);
         }
+        linears.extend(self.experts.iter().map(|block| &block.router));
+        if let Some(block) = &self.per_layer_block {
+            linears.extend([&block.input_gate, &block.projection]);
+        }
+        linears
+    }
+
+    /// The matrices of its experts.
+    pub(crate) fn expert_linears(&self) -> Vec<&M> {
+        let experts = self.experts.iter().flat_map(|block| &block.experts);
+        experts.flat_map(|expert| [&expert.gate_proj, &expert.up_proj, &expert.down_proj]).collect()
+    }
+}
+
+impl<M> Weights<M> {
+    /// All matrices but the per-layer table.
+    pub(crate) fn matrices(&self) -> Vec<&M> {
+        let mut matrices = vec![&self.embed_tokens];
+        matrices.extend(&self.lm_head);
+        matrices.extend(self.per_layer_inputs.iter().map(|inputs| &inputs.model_projection));
         for layer in &self.layers {
-            matrices.extend([&layer.q_proj, &layer.o_proj]);
-            matrices.extend([&layer.gate_proj, &layer.up_proj, &layer.down_proj]);
+            matrices.extend(layer.linears());
+            matrices.extend(layer.expert_linears());
+        }
+        matrices
+    }
+
+    fn vectors(&self) -> Vec<&Vec<f32>> {
+        let mut vectors = vec![&self.norm];
+        vectors.extend(self.per_layer_inputs.iter().map(|inputs| &inputs.projection_norm));
+        for layer in &self.layers {
             vectors.extend([&layer.input_norm, &layer.q_norm, &layer.post_attention_norm]);
             vectors.extend([&layer.pre_mlp_norm, &layer.post_mlp_norm]);
-            if let Some(own) = &layer.keys_and_values {
-                matrices.push(&own.k_proj);
-                matrices.extend(&own.v_proj);
-                vectors.push(&own.k_norm);
-            }
+            vectors.extend(layer.keys_and_values.iter().map(|own| &own.k_norm));
             if let Some(block) = &layer.experts {
-                matrices.push(&block.router);
-                for expert in &block.experts {
-                    matrices.extend([&expert.gate_proj, &expert.up_proj, &expert.down_proj]);
-                }
                 vectors.extend([&block.router_scale, &block.per_expert_scale]);
                 vectors.extend([&block.post_mlp_norm, &block.pre_norm, &block.post_norm]);
             }
-            if let Some(block) = &layer.per_layer_block {
-                matrices.extend([&block.input_gate, &block.projection]);
-                vectors.push(&block.post_norm);
-            }
+            vectors.extend(layer.per_layer_block.iter().map(|block| &block.post_norm));
         }
-        let vectors: usize = vectors.iter().map(|vector| vector.len() * size_of::<f32>()).sum();
-        matrices.iter().map(|matrix| matrix.bytes()).sum::<usize>() + vectors
+        vectors
+    }
+}
+
+impl Weights {
+    /// Bytes of all matrices but the per-layer table, and of all vectors.
+    pub fn bytes(&self) -> usize {
+        let vectors =
+            self.vectors().iter().map(|vector| vector.len() * size_of::<f32>()).sum::<usize>();
+        self.matrices().iter().map(|matrix| matrix.bytes()).sum::<usize>() + vectors
     }
 }

@@ -1,5 +1,7 @@
 //! The numbers a forward pass can be computed in.
 
+use bytemuck::Pod;
+use half::{bf16, f16};
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
@@ -65,3 +67,47 @@ macro_rules! number {
 
 number!(f32);
 number!(f64);
+
+/// What numbers `N` are kept in between passes: keys and values of a cache.
+pub trait Kept<N>: Pod + Debug + Default + Send + Sync {
+    /// The nearest that can be kept.
+    fn keep(number: N) -> Self;
+    /// What is kept, exactly.
+    fn number(self) -> N;
+}
+
+impl Kept<f32> for f32 {
+    fn keep(number: f32) -> f32 {
+        number
+    }
+    fn number(self) -> f32 {
+        self
+    }
+}
+
+impl Kept<f64> for f64 {
+    fn keep(number: f64) -> f64 {
+        number
+    }
+    fn number(self) -> f64 {
+        self
+    }
+}
+
+impl<N: Number> Kept<N> for f16 {
+    fn keep(number: N) -> f16 {
+        f16::from_f32(number.to_f32())
+    }
+    fn number(self) -> N {
+        N::from_f32(self.to_f32())
+    }
+}
+
+impl<N: Number> Kept<N> for bf16 {
+    fn keep(number: N) -> bf16 {
+        bf16::from_f32(number.to_f32())
+    }
+    fn number(self) -> N {
+        N::from_f32(self.to_f32())
+    }
+}

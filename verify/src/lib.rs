@@ -24,6 +24,7 @@ mod ledger;
 mod manifest;
 mod pair;
 mod pass;
+pub mod picture;
 mod progress;
 pub mod prove;
 mod ranges;

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct EngineArguments {
     /// What computes: `auto` (the best that is there), `cpu`, `cuda` or `cuda:N`.
     #[arg(long, default_value = "auto", value_parser = DeviceName::parse)]

@@ -10,9 +10,10 @@ use anyhow::Result;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_kernels::cpu::{Kernels, Precision};
-use w4pack_runtime::device::Cpu;
 use w4pack_runtime::device::cuda::{self, CudaDevice, CudaOptions, KvType, Products, TablePlace};
-use w4pack_runtime::{Engine, EngineOptions, LoadOptions, Model, RuntimeError, WeightValues};
+use w4pack_runtime::{
+    Engine, EngineOptions, KeptAs, LoadOptions, LoadProgress, Model, RuntimeError, WeightValues,
+};
 
 /// Loads a checkpoint onto the device that is asked for; `auto` takes a card where there is one and
 /// says why where there is none. A card's memory is planned for `slots` sequences at once.
@@ -69,7 +70,7 @@ fn chosen_kernels() -> Result<&'static Kernels> {
 }
 
 fn open_cpu(
-    checkpoint: &Checkpoint,
+    checkpoint: &Arc<Checkpoint>,
     arguments: &EngineArguments,
     kernels: &'static Kernels,
     quiet: bool,
@@ -82,12 +83,18 @@ fn open_cpu(
         context: arguments.context,
         chunk: arguments.chunk,
         threads: arguments.threads.map(check_threads).transpose()?,
-        arithmetic: Cpu::new(kernels).in_precision(match arguments.fast {
+        kernels,
+        precision: match arguments.fast {
             true => Precision::Bits8,
             false => Precision::Bits16,
-        }),
+        },
+        kept: match arguments.kv {
+            Some(KvName::F32) => KeptAs::F32,
+            Some(KvName::Bf16) => KeptAs::Bf16,
+            None | Some(KvName::F16 | KvName::Q8) => KeptAs::F16,
+        },
     };
-    let model = load_model(checkpoint, arguments.weights, quiet)?;
+    let model = load_model(checkpoint, arguments, quiet)?;
     Ok(Engine::new(model, options)?)
 }
 
@@ -128,14 +135,22 @@ fn open_card(
     Ok(Engine::on_card(device?, arguments.chunk)?)
 }
 
-fn load_model(checkpoint: &Checkpoint, weights: WeightsName, quiet: bool) -> Result<Model> {
-    let weights = match weights {
+fn load_model(
+    checkpoint: &Arc<Checkpoint>,
+    arguments: &EngineArguments,
+    quiet: bool,
+) -> Result<Model> {
+    let weights = match arguments.weights {
         WeightsName::Codes => WeightValues::Codes,
         WeightsName::Bf16 => WeightValues::Bf16,
     };
     let bar = Bytes::new("loading", quiet);
     let options = LoadOptions { weights };
-    let model = Model::load(checkpoint, &options, &mut |seen| bar.set(seen.bytes, seen.total));
+    let progress = &mut |seen: LoadProgress| bar.set(seen.bytes, seen.total);
+    let model = match arguments.ple {
+        PerLayerPlace::Disk => Model::load_without_table(checkpoint, &options, progress),
+        _ => Model::load(checkpoint, &options, progress),
+    };
     bar.finish();
     Ok(model?)
 }
@@ -163,16 +178,11 @@ fn cpu_refusal(arguments: &EngineArguments) -> Option<(String, &'static str)> {
         return Some((format!("--gpu-memory {mib}"), "it takes no GPU memory"));
     }
     match arguments.ple {
-        PerLayerPlace::Auto | PerLayerPlace::Host => {}
+        PerLayerPlace::Auto | PerLayerPlace::Host | PerLayerPlace::Disk => {}
         PerLayerPlace::Gpu => return Some(("--ple gpu".into(), "the table lies in main memory")),
-        PerLayerPlace::Disk => return Some(("--ple disk".into(), "the table lies in main memory")),
     }
-    let kept = "keys and values are kept in f32";
-    match arguments.kv {
-        None | Some(KvName::F32) => {}
-        Some(KvName::F16) => return Some(("--kv f16".into(), kept)),
-        Some(KvName::Bf16) => return Some(("--kv bf16".into(), kept)),
-        Some(KvName::Q8) => return Some(("--kv q8".into(), kept)),
+    if arguments.kv == Some(KvName::Q8) {
+        return Some(("--kv q8".into(), "keys and values are kept in f16, bf16 or f32"));
     }
     let gpu = "it chooses among a GPU's ways to read a prompt";
     match arguments.prefill {

@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub mod audit;
+pub mod bench;
 pub mod cards;
 pub mod chat;
 pub mod convert;
@@ -11,6 +12,7 @@ pub mod eval;
 pub mod fixture;
 pub mod inspect;
 pub mod open;
+pub mod picture;
 #[cfg(feature = "hub")]
 pub mod publish;
 pub mod restore;

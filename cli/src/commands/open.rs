@@ -54,6 +54,11 @@ impl Files {
         Ok(Files { name: name.to_owned(), source, checkpoint, config, defaults })
     }
 
+    /// The model's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Loads the model for so many sequences at once, and says what the files hold that has no effect.
     pub fn open(self, arguments: &EngineArguments, slots: usize, quiet: bool) -> Result<Opened> {
         let Files { name, source, checkpoint, config, defaults } = self;

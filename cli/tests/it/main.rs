@@ -1,5 +1,6 @@
 //! The command as a user has it: the binary, its files and its words.
 
+mod bench;
 mod chat;
 mod cpu;
 mod device;

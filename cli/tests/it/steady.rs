@@ -81,6 +81,43 @@ fn peak_memory(arguments: &[&str], pause: Duration) -> u64 {
     }
 }
 
+/// What a run holds beside weights, keys and values: work space, tokenizer, the program itself.
+const RUN_LIMIT: u64 = 200 << 10;
+
+/// Resident memory while a model answers is what the plan on stderr says, and no copy of the weights
+/// is made on the way. `W4PACK_MEMORY_MODEL` names a larger model than the tiny one.
+#[test]
+fn a_run_holds_the_weights_once_and_little_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = match std::env::var_os("W4PACK_MEMORY_MODEL") {
+        Some(model) => PathBuf::from(model),
+        None => {
+            let model = folder.path().join("packed");
+            succeed(&["fixture", "tiny", "--packed", "--out", text(&model), "--quiet"]);
+            model
+        }
+    };
+    let file = fs::metadata(model.join("model.safetensors")).unwrap().len() >> 10;
+    let header = fs::read(model.join("config.json")).unwrap();
+    let config: Value = serde_json::from_slice(&header).unwrap();
+    let text_config = config.get("text_config").unwrap_or(&config);
+    let table = |divisor: u64| {
+        let number = |key: &str| text_config[key].as_u64().unwrap();
+        let width = number("num_hidden_layers") * number("hidden_size_per_layer_input");
+        // Codes of 4 bits and an f16 step for every 32.
+        number("vocab_size_per_layer_input") * width * 9 / 16 / divisor
+    };
+    let ask = ["run", "--model", text(&model), "--device", "cpu", "--tokens", "2,120,121"];
+    let ask = [&ask[..], &["--max-tokens", "40", "--ignore-eos", "--quiet"]].concat();
+    let pause = Duration::from_millis(2);
+    let whole = peak_memory(&ask, pause);
+    println!("RssAnon at most {whole} KiB, the file has {file} KiB");
+    assert!(whole <= file + RUN_LIMIT, "{whole} KiB");
+    let without = peak_memory(&[&ask[..], &["--ple", "disk"]].concat(), pause);
+    println!("with --ple disk at most {without} KiB, the table has {} KiB", table(1024));
+    assert!(without <= file - table(1024) + RUN_LIMIT, "{without} KiB");
+}
+
 /// `W4PACK_MEMORY_SOURCE` names a larger source than the tiny one; `.ci/long` takes a full-size one.
 #[test]
 fn memory_stays_small_whatever_the_number_of_threads() {

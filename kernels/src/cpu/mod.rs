@@ -11,6 +11,7 @@
 //! | `packed.rs` | the rows that both read |
 //! | `dense.rs` | rows of plain values |
 //! | `leaves.rs` | all of it compiled for each instruction set |
+//! | `vector/` | what is computed between products: attention, norms, GELU |
 //! | `table.rs` | [`Kernels`]: the choice, made once at start |
 //!
 //! **One result.** A product with a packed matrix is the same bits for every instruction set, every
@@ -29,8 +30,10 @@ mod packed;
 mod rows;
 mod table;
 mod tiles;
+mod vector;
 
 pub use activations::{Activations, Precision};
 pub use matrix::{Matrix, Steps, Values};
 pub use output::Output;
 pub use table::{Kernels, NoKernels};
+pub use vector::{CacheNumber, Heads, POSITIONS, Partial, Segment, Vector};

@@ -1,15 +1,17 @@
-//! Contents of a CPU cache, taken out and put back. Rows are f32 in the machine's byte order.
+//! Contents of a CPU cache, taken out and put back: numbers as they are kept, in the machine's byte
+//! order.
 
 use super::{Cache, LayerCache, Rows};
 use crate::device::snapshot::{Contents, Rings, check_bytes, check_reach, unfit};
 use crate::error::{Result, RuntimeError};
+use bytemuck::Pod;
 
-impl Cache<f32> {
+impl<S: Pod + Default> Cache<S> {
     /// Bytes of its blocks and staged rows.
     pub fn bytes(&self) -> usize {
-        let rows = |rows: &Rows<f32>| {
+        let rows = |rows: &Rows<S>| {
             let blocks: usize = rows.blocks.iter().map(Vec::capacity).sum();
-            (blocks + rows.staged.capacity()) * size_of::<f32>()
+            (blocks + rows.staged.capacity()) * size_of::<S>()
         };
         self.layers.iter().flatten().map(|layer| rows(&layer.keys) + rows(&layer.values)).sum()
     }
@@ -58,7 +60,7 @@ impl Cache<f32> {
         if positions > self.context {
             return unfit(format!("{positions} positions in a context of {}", self.context));
         }
-        let is_full = |layer: &LayerCache<f32>| layer.ring.is_none();
+        let is_full = |layer: &LayerCache<S>| layer.ring.is_none();
         check_bytes("full layers", full.len(), self.bytes_of(is_full, positions))?;
         check_bytes("rings", rings.bytes.len(), self.bytes_of(|layer| !is_full(layer), positions))?;
         self.put(is_full, "full layers", positions, full)?;
@@ -77,13 +79,13 @@ impl Cache<f32> {
     }
 
     /// Bytes of some layers' rows at `positions`.
-    fn bytes_of(&self, chosen: impl Fn(&LayerCache<f32>) -> bool, positions: usize) -> usize {
+    fn bytes_of(&self, chosen: impl Fn(&LayerCache<S>) -> bool, positions: usize) -> usize {
         let layers = self.layers.iter().flatten().filter(|layer| chosen(layer));
-        layers.map(|layer| 2 * layer.slots(positions) * layer.width * size_of::<f32>()).sum()
+        layers.map(|layer| 2 * layer.slots(positions) * layer.width * size_of::<S>()).sum()
     }
 
     /// The rows of some layers, layer by layer, keys before values.
-    fn copy(&self, chosen: impl Fn(&LayerCache<f32>) -> bool) -> Result<Vec<u8>> {
+    fn copy(&self, chosen: impl Fn(&LayerCache<S>) -> bool) -> Result<Vec<u8>> {
         let bytes = self.bytes_of(&chosen, self.length);
         let mut copy = Vec::new();
         copy.try_reserve_exact(bytes).map_err(|_| RuntimeError::Memory {
@@ -107,7 +109,7 @@ impl Cache<f32> {
     /// Puts such a copy back.
     fn put(
         &mut self,
-        chosen: impl Fn(&LayerCache<f32>) -> bool,
+        chosen: impl Fn(&LayerCache<S>) -> bool,
         what: &str,
         positions: usize,
         copy: &[u8],
@@ -120,7 +122,7 @@ impl Cache<f32> {
         }
         let mut rest = copy;
         for layer in self.layers.iter_mut().flatten().filter(|layer| chosen(layer)) {
-            let bytes = layer.slots(positions) * layer.width * size_of::<f32>();
+            let bytes = layer.slots(positions) * layer.width * size_of::<S>();
             for rows in [&mut layer.keys, &mut layer.values] {
                 let (mut own, behind) = rest.split_at(bytes);
                 rest = behind;

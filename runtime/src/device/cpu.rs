@@ -1,30 +1,50 @@
 //! The CPU: the forward pass over the kernels, on a pool of threads.
 
+mod attention;
+mod pool;
+mod read;
+
+pub use pool::Pool;
+
 use super::{Contents, DecodeStep, Decoded, Device, Rings, Slot, SlotMemory, Wanted, Work};
-use crate::arithmetic::Arithmetic;
-use crate::cache::Cache;
+use crate::arithmetic::{Arithmetic, Heads};
+use crate::cache::{Cache, LayerCache};
 use crate::error::{Result, RuntimeError};
 use crate::forward::{NoObserver, Piece, forward_together};
 use crate::model::{MemoryPlan, Model};
+use crate::number::Kept;
 use crate::sampling::greedy;
+use crate::traffic::Traffic;
 use crate::weights::Matrix;
-use rayon::prelude::*;
+use half::f16;
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use w4pack_kernels::cpu::{Kernels, Output, Precision};
+use w4pack_kernels::cpu::{CacheNumber, Kernels, Output, Precision, Vector};
 
-/// Arithmetic by the kernels, rows shared among the threads of the current rayon pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cpu {
+/// Arithmetic by the kernels, shared among the threads of a pool; keys and values are kept as `S`.
+#[derive(Debug)]
+pub struct Cpu<S = f16> {
     kernels: &'static Kernels,
+    vector: &'static Vector,
     precision: Precision,
+    pool: Pool,
+    kept: PhantomData<S>,
 }
 
-impl Cpu {
-    /// Arithmetic by the given kernels, with activations of 16 bits for packed matrices.
-    pub fn new(kernels: &'static Kernels) -> Self {
-        Self { kernels, precision: Precision::Bits16 }
+impl<S: Kept<f32> + CacheNumber> Cpu<S> {
+    /// Arithmetic by the given kernels on the threads of `pool`, with activations of 16 bits for packed
+    /// matrices.
+    pub fn new(kernels: &'static Kernels, pool: Pool) -> Self {
+        let (vector, precision) = (Vector::of(kernels), Precision::Bits16);
+        Self { kernels, vector, precision, pool, kept: PhantomData }
+    }
+
+    /// The same with activations of `precision`.
+    pub fn in_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
     }
 
     /// The instruction set, and the activations where they are coarse.
@@ -35,24 +55,29 @@ impl Cpu {
         }
     }
 
-    /// The same with activations of `precision`.
-    pub fn in_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
+    /// Rows of a matrix that a thread multiplies before it looks whether another one is late.
+    fn rows_of_a_unit(&self, matrix: &w4pack_kernels::cpu::Matrix<'_>) -> usize {
+        let units = UNITS_OF_A_THREAD * self.pool.threads();
+        let most = (LARGEST_UNIT / matrix.columns()).max(LEAST_ROWS);
+        let rows = matrix.rows().div_ceil(units).clamp(LEAST_ROWS, most);
+        rows.next_multiple_of(LEAST_ROWS)
     }
 }
 
-impl Default for Cpu {
-    /// By the best kernels of this machine.
-    fn default() -> Self {
-        Self::new(Kernels::best())
-    }
-}
-
+/// Units that a thread's share of a matrix is cut into at least, so that little is left to wait for
+/// when it is late.
+const UNITS_OF_A_THREAD: usize = 8;
+/// Elements of a unit at most: 576 KiB of words and steps, 30 to 60 microseconds.
+const LARGEST_UNIT: usize = 1 << 20;
 /// Rows below which a matrix is not worth sharing among more threads; whole tiles of the kernels.
 const LEAST_ROWS: usize = 32;
 
-impl Arithmetic for Cpu {
+/// Numbers that a thread does by itself before others are asked to help: some 10 microseconds.
+const ALONE: usize = 1 << 15;
+
+impl<S: Kept<f32> + CacheNumber> Arithmetic for Cpu<S> {
     type Number = f32;
+    type Kept = S;
 
     fn table_row(&self, table: &Matrix, row: usize, out: &mut [f32]) {
         table.view().row_values(row, out);
@@ -63,100 +88,120 @@ impl Arithmetic for Cpu {
         let activations = self.kernels.prepare(&view, x, self.precision);
         let tokens = activations.tokens();
         let mut outputs = vec![0.0; view.rows() * tokens];
-        let pieces = 4 * rayon::current_num_threads();
-        let rows = view.rows().div_ceil(pieces).next_multiple_of(LEAST_ROWS);
-        // A stripe of rows for each piece; which thread takes it does not matter.
-        let mut stripes = Vec::with_capacity(pieces);
+        let rows = self.rows_of_a_unit(&view);
+        // A stripe of rows for each unit; which thread takes it does not matter.
+        let mut stripes = Vec::with_capacity(view.rows().div_ceil(rows));
         let mut rest = Output::whole(&mut outputs, tokens);
         while rest.rows() > rows {
             let stripe;
             (stripe, rest) = rest.split_at(rows);
-            stripes.push(stripe);
+            stripes.push(Some(stripe));
         }
-        stripes.push(rest);
-        stripes.into_par_iter().enumerate().for_each(|(piece, stripe)| {
-            self.kernels.multiply(&view, piece * rows, &activations, stripe);
+        stripes.push(Some(rest));
+        self.pool.for_each_chunk(&mut stripes, 1, |unit, stripe| {
+            let stripe = stripe[0].take().expect("every unit comes once");
+            self.kernels.multiply(&view, unit * rows, &activations, stripe);
         });
         outputs
     }
 
-    fn dot(&self, a: &[f32], b: &[f32]) -> f32 {
-        self.kernels.dot(a, b)
-    }
-
-    fn add_scaled(&self, factor: f32, x: &[f32], out: &mut [f32]) {
-        self.kernels.add_scaled(factor, x, out);
-    }
-
-    fn for_each_row(
+    fn attend(
         &self,
-        rows: &mut [f32],
-        width: usize,
-        work: impl Fn(usize, &mut [f32]) + Sync + Send,
+        kept: &LayerCache<S>,
+        first: usize,
+        heads: Heads,
+        queries: &[f32],
+        out: &mut [f32],
     ) {
-        rows.par_chunks_mut(width).enumerate().for_each(|(number, row)| work(number, row));
+        attention::attend(self.vector, &self.pool, kept, first, heads, queries, out);
+    }
+
+    fn rms_norm(&self, rows: &mut [f32], width: usize, weight: Option<&[f32]>, epsilon: f64) {
+        let together = (ALONE / width).max(1) * width;
+        self.pool.for_each_chunk(rows, together, |_, rows| {
+            for row in rows.chunks_exact_mut(width) {
+                self.vector.rms_norm(row, weight, epsilon as f32);
+            }
+        });
+    }
+
+    fn gelu_times(&self, gate: &mut [f32], other: &[f32]) {
+        self.pool.for_each_chunk(gate, ALONE, |number, gate| {
+            self.vector.gelu_times(gate, &other[number * ALONE..][..gate.len()]);
+        });
+    }
+
+    fn soft_cap(&self, numbers: &mut [f32], cap: f64) {
+        self.pool.for_each_chunk(numbers, ALONE, |_, numbers| {
+            self.vector.soft_cap(numbers, cap as f32);
+        });
     }
 }
 
 /// The CPU device: a model in memory, a pool of threads, a cache for each slot.
-pub struct CpuDevice {
+///
+/// Keys and values are kept as `S`: they are normed, so that they are far inside f16's range, and it
+/// keeps three bits more than bf16.
+pub struct CpuDevice<S = f16> {
     model: Arc<Model>,
-    arithmetic: Cpu,
-    pool: rayon::ThreadPool,
-    slots: Vec<Option<Cache<f32>>>,
+    arithmetic: Cpu<S>,
+    slots: Vec<Option<Cache<S>>>,
     /// Caches of slots that were given back, for the next ones: their memory is there already.
-    spare: Vec<Cache<f32>>,
+    spare: Vec<Cache<S>>,
 }
 
 impl CpuDevice {
-    /// A device over `model` with `threads` workers and the best kernels of this machine.
+    /// A device over `model` with `threads` workers and the best kernels of this machine; keys and
+    /// values are kept in f16.
     ///
     /// Errors: no threads asked for, or the system gives none.
     pub fn new(model: Arc<Model>, threads: usize) -> Result<Self> {
-        Self::with(model, threads, Cpu::default())
+        Ok(Self::with(model, Cpu::new(Kernels::best(), Pool::new(threads)?)))
     }
+}
 
+impl<S: Kept<f32> + CacheNumber> CpuDevice<S> {
     /// The same with a chosen arithmetic.
-    pub fn with(model: Arc<Model>, threads: usize, arithmetic: Cpu) -> Result<Self> {
-        if threads == 0 {
-            return Err(RuntimeError::Setting {
-                name: "threads",
-                value: "0".into(),
-                expected: "at least 1".into(),
-            });
-        }
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|number| format!("w4pack-{number}"))
-            .build()
-            .map_err(|cause| RuntimeError::Threads { threads, cause: cause.to_string() })?;
-        Ok(Self { model, arithmetic, pool, slots: Vec::new(), spare: Vec::new() })
+    pub fn with(model: Arc<Model>, arithmetic: Cpu<S>) -> Self {
+        Self { model, arithmetic, slots: Vec::new(), spare: Vec::new() }
     }
 
     /// Runs a batch in which no slot comes twice, in one pass.
     fn run(&mut self, batch: &[Work<'_>]) -> Result<Vec<Vec<f32>>> {
-        let Self { model, arithmetic, pool, slots, .. } = self;
-        let mut caches: Vec<Option<&mut Cache<f32>>> =
-            slots.iter_mut().map(Option::as_mut).collect();
+        let Self { model, arithmetic, slots, .. } = self;
+        let mut caches: Vec<Option<&mut Cache<S>>> = slots.iter_mut().map(Option::as_mut).collect();
         let mut pieces = Vec::new();
         for &Work { slot, tokens, logits } in batch {
             let cache = caches.get_mut(slot.0).and_then(Option::take);
             let cache = cache.ok_or(RuntimeError::NoSlot { slot: slot.0 })?;
             pieces.push(Piece { cache, tokens, wanted: logits });
         }
-        pool.install(|| forward_together(model, arithmetic, &mut pieces, &mut NoObserver))
+        // A fault of this program ends the answer and not the process. What it leaves in the caches
+        // are staged rows, which the next pass drops.
+        let pass = || forward_together(model, arithmetic, &mut pieces, &mut NoObserver);
+        catch_unwind(AssertUnwindSafe(pass)).unwrap_or(Err(RuntimeError::Panic))
     }
 }
 
-impl Device for CpuDevice {
+impl<S: Kept<f32> + CacheNumber> Device for CpuDevice<S> {
     fn description(&self) -> String {
-        let threads = self.pool.current_num_threads();
+        let threads = self.arithmetic.pool.threads();
         let plural = if threads == 1 { "" } else { "s" };
         format!("cpu, {}, {threads} thread{plural}", self.arithmetic.name())
     }
 
     fn memory_plan(&self) -> MemoryPlan {
-        self.model.memory_plan()
+        self.model.memory_plan(size_of::<S>())
+    }
+
+    fn traffic(&self) -> Traffic {
+        let Model { config, weights, .. } = &*self.model;
+        let kept = size_of::<S>() as f64;
+        Traffic::of(weights, &config.text, Matrix::rows, Matrix::bytes, kept)
+    }
+
+    fn read_bandwidth(&mut self) -> Result<f64> {
+        Ok(read::bandwidth(&self.arithmetic.pool, &self.model.weights))
     }
 
     fn make_slot(&mut self, context: usize) -> Result<Slot> {
@@ -219,19 +264,19 @@ impl Device for CpuDevice {
     }
 }
 
-impl CpuDevice {
-    fn cache(&self, slot: Slot) -> Result<&Cache<f32>> {
+impl<S: Kept<f32> + CacheNumber> CpuDevice<S> {
+    fn cache(&self, slot: Slot) -> Result<&Cache<S>> {
         let cache = self.slots.get(slot.0).and_then(Option::as_ref);
         cache.ok_or(RuntimeError::NoSlot { slot: slot.0 })
     }
 
-    fn cache_mut(&mut self, slot: Slot) -> Result<&mut Cache<f32>> {
+    fn cache_mut(&mut self, slot: Slot) -> Result<&mut Cache<S>> {
         let cache = self.slots.get_mut(slot.0).and_then(Option::as_mut);
         cache.ok_or(RuntimeError::NoSlot { slot: slot.0 })
     }
 }
 
-impl SlotMemory for CpuDevice {
+impl<S: Kept<f32> + CacheNumber> SlotMemory for CpuDevice<S> {
     fn positions(&self, slot: Slot) -> Result<usize> {
         Ok(self.cache(slot)?.length())
     }
@@ -261,7 +306,8 @@ impl SlotMemory for CpuDevice {
         let layers = &self.model.weights.layers;
         let rounded = layers.iter().any(|layer| layer.q_proj.is_rounded());
         let values = if rounded { "weights rounded to bf16" } else { "weights as they are" };
-        format!("cpu, {}, {values}, f32 {order}-endian", self.arithmetic.name())
+        let (kernels, kept) = (self.arithmetic.name(), S::NAME);
+        format!("cpu, {kernels}, {values}, keys and values in {kept} {order}-endian")
     }
 
     fn answers_serve_as_prompts(&self) -> bool {

@@ -9,12 +9,13 @@ mod cpu;
 pub mod cuda;
 pub mod snapshot;
 
-pub use cpu::{Cpu, CpuDevice, physical_cores};
+pub use cpu::{Cpu, CpuDevice, Pool, physical_cores};
 pub use snapshot::{Contents, Rings, SlotMemory, reaches};
 
 use crate::error::Result;
 use crate::model::MemoryPlan;
 use crate::sampling::greedy;
+use crate::traffic::Traffic;
 
 /// A cache of one sequence on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +77,13 @@ pub trait Device: Send {
 
     /// The bytes it takes.
     fn memory_plan(&self) -> MemoryPlan;
+
+    /// The bytes that a step reads.
+    fn traffic(&self) -> Traffic;
+
+    /// Bytes a second that a plain read of the weights' memory reaches now: with the device's own
+    /// threads, or on the card.
+    fn read_bandwidth(&mut self) -> Result<f64>;
 
     /// An empty cache for a sequence of at most `context` positions.
     fn make_slot(&mut self, context: usize) -> Result<Slot>;

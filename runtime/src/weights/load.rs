@@ -1,5 +1,7 @@
 //! Reads the weights that the inventory has found.
 
+use super::buffer::Buffer;
+use super::in_file::RowsInFile;
 pub(crate) use super::inventory::Storage;
 use super::inventory::{self, Entry, LM_HEAD, fault, file_of};
 use super::matrix::{Matrix, Scales, WeightValues};
@@ -10,6 +12,7 @@ use crate::model::{
 use bytemuck::Pod;
 use half::bf16;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::{Config, ExpertsConfig, Family};
 use w4pack_format::group::GROUP;
@@ -24,6 +27,27 @@ compile_error!("w4pack reads checkpoints on little-endian machines only");
 pub struct LoadOptions {
     /// What packed weights stand for.
     pub weights: WeightValues,
+}
+
+/// [`load`], but the rows of the per-layer table stay in the file until they are wanted.
+pub(crate) fn load_without_table(
+    checkpoint: &Arc<Checkpoint>,
+    options: &LoadOptions,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<Model> {
+    let Survey { config, weights, notes, bytes } = survey(checkpoint)?;
+    let table = weights.per_layer_inputs.as_ref().map(|inputs| inputs.embed_tokens.clone());
+    let left_out = table.as_ref().map_or(0, Stored::bytes);
+    let seen = LoadProgress { bytes: 0, total: bytes - left_out };
+    let mut loader = Loader { checkpoint, options, progress, seen };
+    let weights = weights.try_map(&mut |stored| match &table {
+        Some(table) if *table == stored => {
+            let rows = RowsInFile::new(checkpoint.clone(), stored, options.weights);
+            Ok(Matrix::InFile(rows))
+        }
+        _ => loader.matrix(&stored),
+    })?;
+    Ok(Model { config, weights, notes })
 }
 
 /// How far loading has come.
@@ -289,6 +313,17 @@ pub(crate) fn tensors_of(stored: &Stored) -> Vec<String> {
     }
 }
 
+/// A step that makes no number of its codes.
+pub(super) fn scale_fault(
+    file: String,
+    tensor: String,
+    row: usize,
+    group: usize,
+    value: f32,
+) -> RuntimeError {
+    RuntimeError::Scale { file, tensor, row, group, value }
+}
+
 struct Loader<'a> {
     checkpoint: &'a Checkpoint,
     options: &'a LoadOptions,
@@ -333,29 +368,30 @@ impl Loader<'_> {
         };
         match scales.first_fault() {
             None => Ok(scales),
-            Some((index, value)) => Err(RuntimeError::Scale {
-                file: file_of(self.checkpoint, &tensor),
-                tensor,
-                row: index / groups,
-                group: index % groups,
-                value,
-            }),
+            Some((index, value)) => {
+                let file = file_of(self.checkpoint, &tensor);
+                Err(scale_fault(file, tensor, index / groups, index % groups, value))
+            }
         }
     }
 
     /// The elements of a tensor whose size the inventory has checked.
-    fn read<T: Pod>(&mut self, tensor: &str, elements: usize) -> Result<Vec<T>> {
+    fn read<T: Pod>(&mut self, tensor: &str, elements: usize) -> Result<Buffer<T>> {
         self.read_from(tensor, 0, elements)
     }
 
     /// The same for some of them, from number `begin` on.
-    fn read_from<T: Pod>(&mut self, tensor: &str, begin: usize, elements: usize) -> Result<Vec<T>> {
+    fn read_from<T: Pod>(
+        &mut self,
+        tensor: &str,
+        begin: usize,
+        elements: usize,
+    ) -> Result<Buffer<T>> {
         let no_memory = || RuntimeError::Memory {
             what: format!("tensor `{tensor}`"),
             bytes: elements * size_of::<T>(),
         };
-        let mut values: Vec<T> =
-            bytemuck::allocation::try_zeroed_vec(elements).map_err(|()| no_memory())?;
+        let mut values = Buffer::zeroed(elements).ok_or_else(no_memory)?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
         let mut first = (begin * size_of::<T>()) as u64;
         for piece in bytes.chunks_mut(PIECE) {

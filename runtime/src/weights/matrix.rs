@@ -1,5 +1,7 @@
 //! A weight matrix as it lies in the checkpoint.
 
+use super::buffer::Buffer;
+use super::in_file::RowsInFile;
 use half::{bf16, f16};
 use w4pack_format::group::GROUP;
 use w4pack_kernels::cpu;
@@ -18,11 +20,11 @@ pub enum WeightValues {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scales {
     /// IEEE half precision.
-    F16(Vec<f16>),
+    F16(Buffer<f16>),
     /// bfloat16.
-    Bf16(Vec<bf16>),
+    Bf16(Buffer<bf16>),
     /// Single precision.
-    F32(Vec<f32>),
+    F32(Buffer<f32>),
 }
 
 /// A weight matrix `[rows, columns]`, row-major.
@@ -35,7 +37,7 @@ pub enum Matrix {
         /// Inputs, a multiple of 32.
         columns: usize,
         /// `[rows, columns / 8]`.
-        words: Vec<u32>,
+        words: Buffer<u32>,
         /// `[rows, columns / 32]`.
         scales: Scales,
         /// What a product of both stands for.
@@ -48,8 +50,10 @@ pub enum Matrix {
         /// Inputs.
         columns: usize,
         /// `[rows, columns]`.
-        values: Vec<bf16>,
+        values: Buffer<bf16>,
     },
+    /// Not in memory. The per-layer table only: it is never multiplied, its rows are gathered.
+    InFile(RowsInFile),
 }
 
 impl Matrix {
@@ -57,6 +61,7 @@ impl Matrix {
     pub fn rows(&self) -> usize {
         match self {
             Matrix::Packed { rows, .. } | Matrix::Bf16 { rows, .. } => *rows,
+            Matrix::InFile(table) => table.rows(),
         }
     }
 
@@ -64,6 +69,7 @@ impl Matrix {
     pub fn columns(&self) -> usize {
         match self {
             Matrix::Packed { columns, .. } | Matrix::Bf16 { columns, .. } => *columns,
+            Matrix::InFile(table) => table.columns(),
         }
     }
 
@@ -72,6 +78,23 @@ impl Matrix {
         match self {
             Matrix::Packed { words, scales, .. } => 4 * words.len() + scales.bytes(),
             Matrix::Bf16 { values, .. } => 2 * values.len(),
+            Matrix::InFile(_) => 0,
+        }
+    }
+
+    /// Its bytes, as they lie in memory.
+    pub fn memory(&self) -> Vec<&[u8]> {
+        match self {
+            Matrix::Packed { words, scales, .. } => {
+                let scales = match scales {
+                    Scales::F16(steps) => bytemuck::cast_slice::<_, u8>(steps),
+                    Scales::Bf16(steps) => bytemuck::cast_slice::<_, u8>(steps),
+                    Scales::F32(steps) => bytemuck::cast_slice::<_, u8>(steps),
+                };
+                vec![bytemuck::cast_slice(words), scales]
+            }
+            Matrix::Bf16 { values, .. } => vec![bytemuck::cast_slice(values)],
+            Matrix::InFile(_) => Vec::new(),
         }
     }
 
@@ -79,16 +102,23 @@ impl Matrix {
     pub fn step(&self, row: usize, group: usize) -> f32 {
         match self {
             Matrix::Packed { columns, scales, .. } => scales.get(row * (columns / GROUP) + group),
-            Matrix::Bf16 { .. } => 1.0,
+            Matrix::Bf16 { .. } | Matrix::InFile(_) => 1.0,
         }
     }
 
     /// Whether its values are products rounded to bf16.
     pub fn is_rounded(&self) -> bool {
-        matches!(self, Matrix::Packed { values: WeightValues::Bf16, .. })
+        match self {
+            Matrix::Packed { values, .. } => *values == WeightValues::Bf16,
+            Matrix::Bf16 { .. } => false,
+            Matrix::InFile(table) => table.is_rounded(),
+        }
     }
 
     /// The matrix as the kernels take it.
+    ///
+    /// # Panics
+    /// When it is not in memory: see [`RowsInFile::gather`].
     pub fn view(&self) -> cpu::Matrix<'_> {
         let view = match self {
             Matrix::Packed { words, scales, values, .. } => cpu::Values::Packed {
@@ -101,6 +131,7 @@ impl Matrix {
                 round_to_bf16: *values == WeightValues::Bf16,
             },
             Matrix::Bf16 { values, .. } => cpu::Values::Bf16(values),
+            Matrix::InFile(table) => panic!("rows of {table:?} were not gathered"),
         };
         cpu::Matrix::new(self.rows(), self.columns(), view)
     }
@@ -173,9 +204,9 @@ mod tests {
 
     fn of_every_dtype(steps: &[f32]) -> [Scales; 3] {
         [
-            Scales::F16(steps.iter().map(|&step| f16::from_f32(step)).collect()),
-            Scales::Bf16(steps.iter().map(|&step| bf16::from_f32(step)).collect()),
-            Scales::F32(steps.to_vec()),
+            Scales::F16(steps.iter().map(|&step| f16::from_f32(step)).collect::<Vec<_>>().into()),
+            Scales::Bf16(steps.iter().map(|&step| bf16::from_f32(step)).collect::<Vec<_>>().into()),
+            Scales::F32(steps.to_vec().into()),
         ]
     }
 }

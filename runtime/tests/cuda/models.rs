@@ -8,12 +8,13 @@ use crate::has_card;
 use crate::support::checkpoint::Draft;
 use crate::support::random::{self, VOCABULARY};
 use crate::support::*;
+use half::f16;
 use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
-use w4pack_runtime::cache::{Cache, Kept};
+use w4pack_runtime::cache::Cache;
 use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::{Device, Model, Plain, Wanted, Work};
 
@@ -65,8 +66,8 @@ fn prompt_then_decode(
 }
 
 fn plain_logits(model: &Model, tokens: &[u32]) -> Vec<f32> {
-    let mut cache = Cache::keeping(&model.config.text, tokens.len(), Kept::F16);
-    pass(model, &Plain::<f32>::new(), &mut cache, tokens, Wanted::All)
+    let mut cache = Cache::new(&model.config.text, tokens.len());
+    pass(model, &Plain::<f32, f16>::new(), &mut cache, tokens, Wanted::All)
 }
 
 fn each_products(mut check: impl FnMut(Products)) {
@@ -139,8 +140,8 @@ fn tokens_on_tensor_cores_are_those_of_the_plain_pass() {
         random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
         let model = load(folder.path());
         let tokens = random::tokens(count, 8);
-        let mut cache = Cache::keeping(&model.config.text, count, Kept::F16);
-        let expected = pass(&model, &Plain::<f64>::new(), &mut cache, &tokens, Wanted::All);
+        let mut cache = Cache::new(&model.config.text, count);
+        let expected = pass(&model, &Plain::<f64, f16>::new(), &mut cache, &tokens, Wanted::All);
         let rows: Vec<&[f64]> = expected.chunks(VOCABULARY).collect();
         let mut device = device(folder.path(), options(16, Products::Mma));
         assert!(device.takes_tokens_on_tensor_cores(), "{name}");

@@ -42,7 +42,7 @@ fn generate(engine: &mut Engine, request: &Request) -> Result<Generation> {
 fn greedy_answers_are_those_of_the_bare_pass() {
     let mut engine = default_engine();
     let prompt = random::tokens(23, 1);
-    let (expected, _) = greedy(&model(), &fast(), &prompt, prompt.len(), 12);
+    let (expected, _) = greedy(&model(), &as_the_device(), &prompt, prompt.len(), 12);
     let mut seen = Vec::new();
     let generation = engine
         .generate(&request(prompt, 12), &mut |id| {
@@ -98,7 +98,7 @@ fn logits_of_every_position_are_kept_on_request_and_change_no_answer() {
     assert_eq!(kept.tokens, plain.tokens);
     let rows = kept.logits.expect("they were asked for");
     let sequence = [&prompt[..], &kept.tokens[..5]].concat();
-    assert_eq!(rows, logits(&model(), &fast(), &sequence));
+    assert_eq!(rows, logits(&model(), &as_the_device(), &sequence));
     for (k, &id) in kept.tokens.iter().enumerate() {
         let row = prompt.len() - 1 + k;
         assert_eq!(argmax(&rows[row * VOCABULARY..][..VOCABULARY]), id, "row {row}");

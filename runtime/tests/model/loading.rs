@@ -5,9 +5,13 @@ use crate::support::random;
 use crate::support::*;
 use half::f16;
 use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::dtype::Dtype;
-use w4pack_runtime::{Model, RuntimeError, WeightValues, weights};
+use w4pack_format::scale::ScaleDtype;
+use w4pack_runtime::forward::{NoObserver, forward};
+use w4pack_runtime::{Cache, LoadOptions, Model, RuntimeError, Wanted, WeightValues, weights};
 
 fn load_draft(draft: &Draft) -> w4pack_runtime::Result<Model> {
     let folder = tempfile::tempdir().expect("a folder");
@@ -42,17 +46,61 @@ fn a_sound_checkpoint_loads_and_says_what_it_takes() {
     let last = seen.last().expect("progress is reported");
     assert_eq!(last.bytes, last.total);
 
-    let plan = model.memory_plan();
+    let plan = model.memory_plan(4);
     // One full layer owns keys and values, three sliding ones: 2 heads, keys and values, f32.
     assert_eq!(plan.full_per_token, 2 * 64 * 2 * 4);
     assert_eq!(plan.sliding_per_token, 3 * 2 * 32 * 2 * 4);
     assert_eq!(plan.sliding_window, random::WINDOW);
-    assert_eq!(plan.weights + plan.per_layer_table, model.weights.bytes());
+    assert_eq!(plan.weights, model.weights.bytes());
     let ring = plan.sliding_window.min(10) * plan.sliding_per_token;
     assert_eq!(plan.total(10) - plan.total(0), 10 * plan.full_per_token + ring);
 }
 
 /// Google's names under a text-only configuration, shapes of 32 bits, a second copy of the table.
+/// Rows from the file give the same logits, whatever dtype the table has, and a faulty step among
+/// them is refused when its row is wanted, by its place.
+#[test]
+fn a_table_in_its_file_is_the_same_model() {
+    let load = |folder: &Path, weights| {
+        let checkpoint = Arc::new(Checkpoint::open_folder(folder).expect("it opens"));
+        let options = LoadOptions { weights };
+        Model::load_without_table(&checkpoint, &options, &mut |_| {}).expect("it loads")
+    };
+    let tokens = random::tokens(20, 2);
+    for dtype in [ScaleDtype::F16, ScaleDtype::BF16, ScaleDtype::F32] {
+        let draft = random::packed_with(random::config(), 1, &[dtype]);
+        let folder = tempfile::tempdir().expect("a folder");
+        draft.write(folder.path());
+        for weights in [WeightValues::Codes, WeightValues::Bf16] {
+            let (memory, file) = (load_as(folder.path(), weights), load(folder.path(), weights));
+            assert!(
+                file.memory_plan(2).per_layer_table == 0
+                    && memory.memory_plan(2).per_layer_table > 0
+            );
+            assert_eq!(logits(&file, &fast(), &tokens), logits(&memory, &fast(), &tokens));
+        }
+    }
+    let mut draft = random::packed(1);
+    let scales = draft.tensors.iter_mut().find(|tensor| {
+        tensor.0.starts_with("model.embed_tokens_per_layer.") && tensor.0.ends_with("weight_scale")
+    });
+    let (name, _, shape, bytes) = scales.expect("the table has scales");
+    let (groups, row) = (shape[1], 7);
+    let width = bytes.len() / (shape[0] * groups);
+    bytes[(row * groups + 1) * width..][..width].fill(0);
+    let name = name.clone();
+    let folder = tempfile::tempdir().expect("a folder");
+    draft.write(folder.path());
+    let model = load(folder.path(), WeightValues::Codes);
+    let run = |token: u32| {
+        let mut cache = Cache::new(&model.config.text, 4);
+        forward(&model, &fast(), &mut cache, &[token], Wanted::Last, &mut NoObserver)
+    };
+    assert!(run(6).is_ok());
+    let problem = run(row as u32).expect_err("a step of 0").to_string();
+    assert!(problem.contains(&name) && problem.contains("row 7, group 1"), "{problem}");
+}
+
 #[test]
 fn other_makers_spellings_are_the_same_model() {
     let mut draft = random::packed(1);

@@ -8,7 +8,7 @@ use w4pack_runtime::device::{Contents, CpuDevice, Rings, SlotMemory};
 use w4pack_runtime::scheduler::{Job, PromptCache, Refusal, SchedulerOptions};
 use w4pack_runtime::{
     Adjustments, Allowed, Constraint, Device, Engine, EngineOptions, MemoryPlan, Result,
-    RuntimeError, Sampling, Scheduler, Slot, Work,
+    RuntimeError, Sampling, Scheduler, Slot, Traffic, Work,
 };
 
 /// The CPU, but a token that announces a fault breaks the step that follows.
@@ -30,6 +30,14 @@ impl Device for Faulty {
 
     fn memory_plan(&self) -> MemoryPlan {
         self.cpu.memory_plan()
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.cpu.traffic()
+    }
+
+    fn read_bandwidth(&mut self) -> Result<f64> {
+        self.cpu.read_bandwidth()
     }
 
     fn make_slot(&mut self, context: usize) -> Result<Slot> {
@@ -83,6 +91,14 @@ impl Device for Forgetful {
 
     fn memory_plan(&self) -> MemoryPlan {
         self.cpu.memory_plan()
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.cpu.traffic()
+    }
+
+    fn read_bandwidth(&mut self) -> Result<f64> {
+        self.cpu.read_bandwidth()
     }
 
     fn make_slot(&mut self, context: usize) -> Result<Slot> {
@@ -144,7 +160,12 @@ impl SlotMemory for Forgetful {
 fn a_slot_that_cannot_be_restored_is_a_miss() {
     let start = |folder: &std::path::Path| {
         let cpu = CpuDevice::new(Arc::new(model()), 1).expect("a thread starts");
-        let options = EngineOptions { context: Some(512), chunk: 8, threads: None };
+        let options = EngineOptions {
+            context: Some(512),
+            chunk: 8,
+            threads: None,
+            ..EngineOptions::default()
+        };
         let device = Box::new(Forgetful { cpu });
         let engine = Engine::on_device(model().config, Vec::new(), device, options);
         let cache = PromptCache { folder: folder.to_path_buf(), limit: 1 << 30, weights: [1; 32] };
@@ -190,7 +211,8 @@ fn a_job_that_fails_ends_alone_and_the_scheduler_lives_on() {
     let cpu = CpuDevice::new(Arc::new(model()), 1).expect("a thread starts");
     let config = model().config;
     let device = Box::new(Faulty { cpu });
-    let options = EngineOptions { context: Some(512), chunk: 8, threads: None };
+    let options =
+        EngineOptions { context: Some(512), chunk: 8, threads: None, ..EngineOptions::default() };
     let engine = Engine::on_device(config, Vec::new(), device, options).expect("it starts");
     let options = SchedulerOptions { slots: 3, queue: 20, ..SchedulerOptions::default() };
     let faulty = Scheduler::start(engine, options).expect("it starts");

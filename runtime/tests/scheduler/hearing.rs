@@ -48,7 +48,8 @@ pub fn model() -> Model {
 }
 
 pub fn engine(chunk: usize) -> Engine {
-    let options = EngineOptions { context: Some(512), chunk, threads: Some(1) };
+    let options =
+        EngineOptions { context: Some(512), chunk, threads: Some(1), ..EngineOptions::default() };
     Engine::new(model(), options).expect("the options are sound")
 }
 

@@ -222,7 +222,8 @@ fn conversations_find_their_own_slots() {
 /// Prompts and rollbacks at the window and its double, and at others' tiles.
 fn case_14(folder: &Path, window: usize) {
     let engine = |chunk| {
-        let options = EngineOptions { context: None, chunk, threads: Some(1) };
+        let options =
+            EngineOptions { context: None, chunk, threads: Some(1), ..EngineOptions::default() };
         Engine::new(load(folder), options).expect("the options are sound")
     };
     let tokens: Vec<u32> = (0..64).map(|i| 2 + (i * 37 % 150) as u32).collect();

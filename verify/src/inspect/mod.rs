@@ -3,7 +3,7 @@
 //!
 //! [`survey`] looks at groups, spread evenly over each tensor; [`plot`] draws what was found.
 
-pub mod plot;
+mod plot;
 mod survey;
 mod words;
 
@@ -21,6 +21,7 @@ use w4pack_format::source::Source;
 
 use crate::progress::Progress;
 use crate::ranges::Range;
+pub use plot::plot;
 pub use survey::Survey;
 
 /// What is in a checkpoint.

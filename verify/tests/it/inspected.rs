@@ -126,7 +126,7 @@ fn the_plot_shows_both_and_escapes_names() {
     let source = synthetic::source(73);
     let mut found = xray(&source);
     found.label = "<a&b>".into();
-    let svg = plot::svg(&found);
+    let svg = plot(&found).svg();
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     assert!(svg.contains("&lt;a&amp;b&gt;") && svg.contains("bf16 values: peak levels"));
     assert!(svg.matches("<rect").count() > 9 && !svg.contains("NaN"));
@@ -136,11 +136,11 @@ fn the_plot_shows_both_and_escapes_names() {
 #[test]
 fn the_png_is_the_same_picture() {
     let found = xray(&synthetic::source(73));
-    let file = plot::png(&found).unwrap();
+    let file = plot(&found).png().unwrap();
     let mut reader = png::Decoder::new(std::io::Cursor::new(&file)).read_info().unwrap();
     let mut shades = vec![0; reader.output_buffer_size().unwrap()];
     let frame = reader.next_frame(&mut shades).unwrap();
-    let svg = plot::svg(&found);
+    let svg = plot(&found).svg();
     assert!(svg.contains(&format!("width=\"{}\" height=\"{}\"", frame.width, frame.height)));
     let number = |line: &str, key: &str| -> usize {
         let (_, rest) = line.split_once(&format!(" {key}=\"")).unwrap();
@@ -157,7 +157,7 @@ fn the_png_is_the_same_picture() {
     }
     assert!(bars > 4);
     assert!(shades.contains(&0), "titles are drawn");
-    assert_eq!(plot::png(&found).unwrap(), file, "the same bytes each time");
+    assert_eq!(plot(&found).png().unwrap(), file, "the same bytes each time");
 }
 
 #[test]

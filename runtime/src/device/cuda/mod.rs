@@ -21,6 +21,7 @@ pub use probe::{plan_for_shape, read_bandwidth};
 use super::{Device, Slot, SlotMemory, Wanted, Work};
 use crate::error::{Result, RuntimeError};
 use crate::model::MemoryPlan;
+use crate::traffic::Traffic;
 use crate::weights::{LoadProgress, Survey, survey};
 use layout::{Layout, lay_out};
 use load::{Table, check_shape, fill};
@@ -50,6 +51,7 @@ pub struct CudaDevice {
     /// `Step` on its way to the card, and what comes back.
     mailbox: Pinned,
     load: LoadReport,
+    traffic: Traffic,
     /// Bytes of the card in use before the arena was made: the driver's context, other programs.
     outside: usize,
     arena: Arena,
@@ -100,6 +102,13 @@ impl CudaDevice {
             multiprocessors: gpu.card().multiprocessors,
         };
         let plan = plan::plan(&config.text, &weights, &wish)?;
+        let traffic = Traffic::of(
+            &weights,
+            &config.text,
+            |matrix| matrix.rows,
+            |matrix| matrix.bytes() as usize,
+            options.kv.bytes_of_a_number(),
+        );
         let arena = gpu.allocate(plan.sizes.total())?;
         let layout =
             lay_out(&config.text, &weights, &wish, plan.context, plan.table, arena.address());
@@ -123,6 +132,7 @@ impl CudaDevice {
             graphs: (0..slots).map(|_| None).collect(),
             mailbox,
             load,
+            traffic,
             arena,
         };
         device.products = match device.options.products {
@@ -428,6 +438,14 @@ impl Device for CudaDevice {
             sliding_window: self.config.text.sliding_window,
             full_per_token: 0,
         }
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    fn read_bandwidth(&mut self) -> Result<f64> {
+        read_bandwidth(&self.gpu)
     }
 
     fn make_slot(&mut self, context: usize) -> Result<Slot> {

@@ -30,6 +30,11 @@ impl KvType {
         }
     }
 
+    /// Bytes that a number takes, steps of its group included.
+    pub(super) fn bytes_of_a_number(self) -> f64 {
+        if self == KvType::Q8 { 1.0 + 2.0 / 32.0 } else { 2.0 }
+    }
+
     pub(super) fn number_bytes(self) -> usize {
         if self == KvType::Q8 { 1 } else { 2 }
     }

@@ -14,7 +14,7 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::dtype::Dtype;
 use w4pack_format::header::Header;
 use w4pack_kernels::cpu::Kernels;
-use w4pack_runtime::device::Cpu;
+use w4pack_runtime::device::{Cpu, Pool};
 use w4pack_runtime::forward::{NoObserver, forward};
 use w4pack_runtime::{Arithmetic, Cache, LoadOptions, Model, Number, Result, Wanted, WeightValues};
 
@@ -120,27 +120,27 @@ pub fn load_as(folder: &Path, weights: WeightValues) -> Model {
     try_load(folder, weights).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
 }
 
-thread_local! {
-    /// Tiny models are not worth a second thread; that threads change nothing has its own test.
-    static POOL: rayon::ThreadPool =
-        rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread starts");
-}
-
-/// A pass on one thread.
+/// A pass.
 pub fn pass<A: Arithmetic>(
     model: &Model,
     arithmetic: &A,
-    cache: &mut Cache<A::Number>,
+    cache: &mut Cache<A::Kept>,
     tokens: &[u32],
     wanted: Wanted,
 ) -> Vec<A::Number> {
-    let run = || forward(model, arithmetic, cache, tokens, wanted, &mut NoObserver);
-    POOL.with(|pool| pool.install(run)).expect("the tokens are in the vocabulary")
+    forward(model, arithmetic, cache, tokens, wanted, &mut NoObserver)
+        .expect("the tokens are in the vocabulary")
 }
 
-/// The fast arithmetic of this machine.
-pub fn fast() -> Cpu {
-    Cpu::new(Kernels::best())
+/// The fast arithmetic of this machine, keys and values in f32. Tiny models are not worth a second thread; that threads
+/// change nothing has its own test.
+pub fn fast() -> Cpu<f32> {
+    Cpu::new(Kernels::best(), Pool::new(1).expect("a pool of one"))
+}
+
+/// The same with keys and values as the CPU device keeps them.
+pub fn as_the_device() -> Cpu {
+    Cpu::new(Kernels::best(), Pool::new(1).expect("a pool of one"))
 }
 
 /// Logits of all positions, in one pass without a cache.
@@ -215,12 +215,6 @@ pub fn worst<A: Number, B: Number>(found: &[A], expected: &[B]) -> f64 {
         .map(|(found, expected)| (as_f64(found.to_f32()) - as_f64(expected.to_f32())).abs())
         .inspect(|difference| assert!(!difference.is_nan()))
         .fold(0.0, f64::max)
-}
-
-/// How far the kernels' logits may be from those of the plain pass over packed weights, whose
-/// activations they round to 16 bits: 2e-3 of the root of the logits' mean square.
-pub fn in_sixteen_bits<N: Number>(plain: &[N]) -> f64 {
-    2e-3 * root_mean_square(plain, &vec![0f32; plain.len()])
 }
 
 /// The root of the mean square difference of two equally long slices.

@@ -51,8 +51,12 @@ pub fn service(setup: &Setup) -> Service {
     let defaults = GenerationDefaults::load(&source, &config).expect("it loads").sampling;
     let checkpoint = Checkpoint::open(Arc::new(source)).expect("it opens");
     let model = Model::load(&checkpoint, &LoadOptions::default(), &mut |_| {}).expect("it loads");
-    let options =
-        EngineOptions { context: Some(setup.context), chunk: setup.chunk, threads: Some(1) };
+    let options = EngineOptions {
+        context: Some(setup.context),
+        chunk: setup.chunk,
+        threads: Some(1),
+        ..EngineOptions::default()
+    };
     let engine = Engine::new(model, options).expect("it starts");
     let scheduling = SchedulerOptions {
         slots: setup.slots,

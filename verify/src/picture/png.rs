@@ -16,17 +16,14 @@ use super::{Anchor, Picture};
 /// A picture could not be written as PNG.
 pub type PngError = png::EncodingError;
 
-/// The bars' inside, as dark as in the SVG.
-const GREY: Gray8 = Gray8::new(0x55);
-
 pub(super) fn write(picture: &Picture) -> Result<Vec<u8>, PngError> {
     let mut canvas = Canvas::new(picture.width, picture.height);
-    let rim = PrimitiveStyleBuilder::new()
-        .fill_color(GREY)
-        .stroke_color(Gray8::BLACK)
-        .stroke_width(1)
-        .build();
     for bar in &picture.bars {
+        let rim = PrimitiveStyleBuilder::new()
+            .fill_color(Gray8::new(bar.fill.shade()))
+            .stroke_color(Gray8::BLACK)
+            .stroke_width(1)
+            .build();
         let place = Point::new(bar.x as i32, bar.y as i32);
         let bar = Rectangle::new(place, Size::new(bar.width, bar.height)).into_styled(rim);
         let Ok(()) = bar.draw(&mut canvas);

@@ -15,8 +15,13 @@ pub(super) fn write(picture: &Picture) -> String {
     for bar in bars {
         let _ = writeln!(
             svg,
-            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#555\" stroke=\"black\"/>",
-            bar.x, bar.y, bar.width, bar.height
+            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#{shade:02x}{shade:02x}{shade:02x}\" \
+             stroke=\"black\"/>",
+            bar.x,
+            bar.y,
+            bar.width,
+            bar.height,
+            shade = bar.fill.shade()
         );
     }
     for text in texts {

@@ -1,0 +1,340 @@
+//! Attention of some query heads over a run of positions of the key head that they share.
+//!
+//! ```text
+//! scores(row, position) = q[row]·k[position]        lanes over the head, then their sum
+//! largest(row), then e^(score - largest), their sum
+//! out(row) = Σ e^… · v[position]                    position by position
+//! ```
+//! What comes out is not yet divided by the sum: [`Partial`]s of several runs are merged first, in the
+//! order of positions. A run of [`POSITIONS`] begins at a multiple of it, so that the same positions
+//! are always summed in the same order, whoever does it and however many there are.
+//!
+//! A key is converted once for eight query heads, which is what E2B has; scores of a run stay in the
+//! first cache.
+//!
+//! # Safety
+//! All functions here require the instruction set of `W`; see [`Wide`].
+
+use super::elements::{exponential, padded};
+use super::wide::{LANES, Wide};
+use half::{bf16, f16};
+
+/// Positions in a run.
+pub const POSITIONS: usize = 256;
+
+/// Query heads that share a pass over keys and values.
+const ROWS: usize = 8;
+/// Positions whose values are added in one pass over the outputs.
+const STEPS: usize = 4;
+
+/// A number that keys and values are kept in.
+pub(super) trait Number: Copy + Default {
+    unsafe fn load<W: Wide>(values: &[Self; LANES]) -> W;
+}
+
+impl Number for f32 {
+    #[inline(always)]
+    unsafe fn load<W: Wide>(values: &[f32; LANES]) -> W {
+        // SAFETY: the instruction set of `W` is the caller's promise.
+        unsafe { W::load(values) }
+    }
+}
+
+impl Number for f16 {
+    #[inline(always)]
+    unsafe fn load<W: Wide>(values: &[f16; LANES]) -> W {
+        // SAFETY: as above.
+        unsafe { W::load_f16(values) }
+    }
+}
+
+impl Number for bf16 {
+    #[inline(always)]
+    unsafe fn load<W: Wide>(values: &[bf16; LANES]) -> W {
+        // SAFETY: as above.
+        unsafe { W::load_bf16(values) }
+    }
+}
+
+/// Keys or values of a key head at neighbouring positions.
+#[derive(Debug, Clone, Copy)]
+pub struct Heads<'a, S> {
+    /// The first position's head is at the beginning, the next one's `width` numbers behind it.
+    pub numbers: &'a [S],
+    /// Numbers from a position to the next.
+    pub width: usize,
+}
+
+/// Positions whose keys and whose values lie together.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment<'a, S> {
+    /// How many.
+    pub positions: usize,
+    /// Their keys.
+    pub keys: Heads<'a, S>,
+    /// Their values.
+    pub values: Heads<'a, S>,
+}
+
+/// The softmax over some positions, not yet divided by its sum.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Partial {
+    /// The largest score of each row.
+    pub largest: Vec<f32>,
+    /// The sum of the exponentials of each row.
+    pub sums: Vec<f32>,
+    /// `[rows, head]`: the sum of the values under the exponentials.
+    pub out: Vec<f32>,
+    /// `[rows, POSITIONS]`, to work in.
+    scores: Vec<f32>,
+}
+
+/// Attention of `queries` (`[rows, head]`) over `segments`, [`POSITIONS`] in all at most, into
+/// `partial`.
+#[inline(always)]
+pub(super) unsafe fn attend<W: Wide, S: Number>(
+    queries: &[f32],
+    head: usize,
+    segments: &[Segment<'_, S>],
+    partial: &mut Partial,
+) {
+    let rows = queries.len() / head;
+    let Partial { largest, sums, out, scores } = partial;
+    largest.resize(rows, 0.0);
+    sums.resize(rows, 0.0);
+    scores.resize(rows * POSITIONS, 0.0);
+    out.clear();
+    out.resize(rows * head, 0.0);
+    let mut first = 0;
+    while first < rows {
+        let begin = first * head;
+        // SAFETY: the instruction set of `W` is the caller's promise.
+        let taken = unsafe {
+            let (queries, out) = (&queries[begin..], &mut out[begin..]);
+            let (largest, sums) = (&mut largest[first..], &mut sums[first..]);
+            match rows - first {
+                8.. => rows_of::<W, S, 8>(queries, head, segments, largest, sums, out, scores),
+                4.. => rows_of::<W, S, 4>(queries, head, segments, largest, sums, out, scores),
+                2.. => rows_of::<W, S, 2>(queries, head, segments, largest, sums, out, scores),
+                _ => rows_of::<W, S, 1>(queries, head, segments, largest, sums, out, scores),
+            }
+        };
+        first += taken;
+    }
+}
+
+/// The same for the first `R` rows; returns `R`.
+#[inline(always)]
+unsafe fn rows_of<W: Wide, S: Number, const R: usize>(
+    queries: &[f32],
+    head: usize,
+    segments: &[Segment<'_, S>],
+    largest: &mut [f32],
+    sums: &mut [f32],
+    out: &mut [f32],
+    scores: &mut [f32],
+) -> usize {
+    // SAFETY: the instruction set of `W` is the caller's promise.
+    unsafe {
+        let mut count = 0;
+        for segment in segments {
+            for position in 0..segment.positions {
+                let key = &segment.keys.numbers[position * segment.keys.width..][..head];
+                let products = products::<W, S, R>(queries, key);
+                for row in 0..R {
+                    scores[row * POSITIONS + count] = products[row];
+                }
+                count += 1;
+            }
+        }
+        for row in 0..R {
+            let scores = &mut scores[row * POSITIONS..][..count];
+            (largest[row], sums[row]) = exponentials::<W>(scores);
+        }
+        let mut begin = 0;
+        for segment in segments {
+            add_values::<W, S, R>(segment, head, &scores[begin..], out);
+            begin += segment.positions;
+        }
+    }
+    R
+}
+
+/// Dot products of `R` queries with a key.
+#[inline(always)]
+unsafe fn products<W: Wide, S: Number, const R: usize>(queries: &[f32], key: &[S]) -> [f32; ROWS] {
+    let head = key.len();
+    let (chunks, last) = key.as_chunks::<LANES>();
+    // SAFETY: the instruction set of `W` is the caller's promise.
+    unsafe {
+        let mut lanes = [W::splat(0.0); ROWS];
+        for (chunk, key) in chunks.iter().enumerate() {
+            let key = S::load::<W>(key);
+            for row in 0..R {
+                let query = &queries[row * head + chunk * LANES..][..LANES];
+                let query = query.first_chunk().expect("as long as it was cut");
+                lanes[row] = lanes[row].add(key.multiply(W::load(query)));
+            }
+        }
+        if !last.is_empty() {
+            let mut key = [S::default(); LANES];
+            key[..last.len()].copy_from_slice(last);
+            let key = S::load::<W>(&key);
+            for row in 0..R {
+                let query = padded(&queries[row * head + chunks.len() * LANES..][..last.len()]);
+                lanes[row] = lanes[row].add(key.multiply(W::load(&query)));
+            }
+        }
+        W::sums(lanes)
+    }
+}
+
+/// Replaces scores by the exponentials of their distances from the largest; returns the largest and
+/// the sum of the exponentials.
+#[inline(always)]
+unsafe fn exponentials<W: Wide>(scores: &mut [f32]) -> (f32, f32) {
+    // SAFETY: the instruction set of `W` is the caller's promise.
+    unsafe {
+        let largest = largest_of::<W>(scores);
+        let (chunks, last) = scores.as_chunks_mut::<LANES>();
+        let mut sums = [W::splat(0.0); ROWS];
+        for chunk in chunks {
+            let powers = exponential(W::load(chunk).subtract(W::splat(largest)));
+            powers.store(chunk);
+            sums[0] = sums[0].add(powers);
+        }
+        if !last.is_empty() {
+            let mut powers = [0.0; LANES];
+            let padded = padded(last);
+            exponential(W::load(&padded).subtract(W::splat(largest))).store(&mut powers);
+            powers[last.len()..].fill(0.0);
+            sums[0] = sums[0].add(W::load(&powers));
+            last.copy_from_slice(&powers[..last.len()]);
+        }
+        (largest, W::sums(sums)[0])
+    }
+}
+
+/// The largest number. What is no number is passed over; the exponentials keep it.
+#[inline(always)]
+unsafe fn largest_of<W: Wide>(numbers: &[f32]) -> f32 {
+    let (chunks, last) = numbers.as_chunks::<LANES>();
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    lanes[..last.len()].copy_from_slice(last);
+    // SAFETY: the instruction set of `W` is the caller's promise.
+    unsafe {
+        let mut largest = W::load(&lanes).larger(W::splat(f32::NEG_INFINITY));
+        for chunk in chunks {
+            largest = W::load(chunk).larger(largest);
+        }
+        largest.store(&mut lanes);
+    }
+    lanes.into_iter().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
+}
+
+/// Adds the values of a segment under `weights` (`[rows, POSITIONS]`, from the segment's first
+/// position on) to `R` rows of `out`.
+#[inline(always)]
+unsafe fn add_values<W: Wide, S: Number, const R: usize>(
+    segment: &Segment<'_, S>,
+    head: usize,
+    weights: &[f32],
+    out: &mut [f32],
+) {
+    let Segment { positions, values, .. } = segment;
+    let whole = positions / STEPS * STEPS;
+    // SAFETY: the instruction set of `W` is the caller's promise.
+    unsafe {
+        for position in (0..whole).step_by(STEPS) {
+            add::<W, S, R, STEPS>(values, position, head, weights, out);
+        }
+        for position in whole..*positions {
+            add::<W, S, R, 1>(values, position, head, weights, out);
+        }
+    }
+}
+
+/// The same for `P` positions from `position` on.
+#[inline(always)]
+unsafe fn add<W: Wide, S: Number, const R: usize, const P: usize>(
+    values: &Heads<'_, S>,
+    position: usize,
+    head: usize,
+    weights: &[f32],
+    out: &mut [f32],
+) {
+    let mut of_position: [&[S]; P] = [&[]; P];
+    for step in 0..P {
+        of_position[step] = &values.numbers[(position + step) * values.width..][..head];
+    }
+    let whole = head / LANES * LANES;
+    // SAFETY: the instruction set of `W` is the caller's promise.
+    unsafe {
+        for begin in (0..whole).step_by(LANES) {
+            let mut value = [W::splat(0.0); P];
+            for step in 0..P {
+                let chunk = &of_position[step][begin..][..LANES];
+                value[step] = S::load::<W>(chunk.first_chunk().expect("as long as it was cut"));
+            }
+            for row in 0..R {
+                let out = &mut out[row * head + begin..][..LANES];
+                let out = out.first_chunk_mut().expect("as long as it was cut");
+                let mut sum = W::load(out);
+                for step in 0..P {
+                    let weight = W::splat(weights[row * POSITIONS + position + step]);
+                    sum = sum.add(weight.multiply(value[step]));
+                }
+                sum.store(out);
+            }
+        }
+        // Heads of no whole chunks are those of tests: number by number, in the same order.
+        for place in whole..head {
+            for step in 0..P {
+                let mut value = [S::default(); LANES];
+                value[0] = of_position[step][place];
+                let mut wide = [0.0; LANES];
+                S::load::<W>(&value).store(&mut wide);
+                for row in 0..R {
+                    out[row * head + place] += weights[row * POSITIONS + position + step] * wide[0];
+                }
+            }
+        }
+    }
+}
+
+impl Partial {
+    /// Adds a partial of later positions.
+    pub fn merge(&mut self, later: &Partial) {
+        let head = self.out.len() / self.largest.len();
+        for row in 0..self.largest.len() {
+            let (own, other) = (self.largest[row], later.largest[row]);
+            let largest = if other > own { other } else { own };
+            let (own, other) = (power(own - largest), power(other - largest));
+            self.largest[row] = largest;
+            self.sums[row] = self.sums[row] * own + later.sums[row] * other;
+            let out = &mut self.out[row * head..][..head];
+            for (out, later) in out.iter_mut().zip(&later.out[row * head..]) {
+                *out = *out * own + later * other;
+            }
+        }
+    }
+
+    /// Divides by the sums, into `out` (`[rows, head]`).
+    pub fn finish(&self, out: &mut [f32]) {
+        let head = self.out.len() / self.largest.len();
+        for ((out, own), sum) in
+            out.chunks_exact_mut(head).zip(self.out.chunks_exact(head)).zip(&self.sums)
+        {
+            for (out, own) in out.iter_mut().zip(own) {
+                *out = own / sum;
+            }
+        }
+    }
+}
+
+/// One exponential, the same on every machine.
+fn power(x: f32) -> f32 {
+    // SAFETY: plain lanes need no instruction set.
+    let powers: [f32; LANES] = unsafe { exponential([x; LANES]) };
+    powers[0]
+}

@@ -1,0 +1,201 @@
+//! How fast a device is: decoding at depths, prompts of lengths, each beside the read bandwidth
+//! measured in the same minutes and, if asked for, beside llama.cpp.
+//!
+//! Machines are shared and clocks move, so nothing is compared across minutes: a round measures the
+//! bandwidth, w4pack and the rival one after the other, and what is reported are medians of rounds
+//! and the median of the rounds' own ratios.
+
+mod report;
+mod rival;
+
+pub use report::{Measured, Report, RivalReport, Spread};
+pub use rival::{Rival, Task};
+
+use crate::device::{Device, Slot, Wanted, Work};
+use crate::engine::{Engine, Parts, setting};
+use crate::error::Result;
+use crate::traffic::Traffic;
+use std::time::Instant;
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BenchOptions {
+    /// Tokens in front of the generated ones.
+    pub depths: Vec<usize>,
+    /// Tokens generated in one measurement.
+    pub steps: usize,
+    /// Lengths of prompts.
+    pub prompts: Vec<usize>,
+    /// How often everything is measured.
+    pub rounds: usize,
+}
+
+impl BenchOptions {
+    /// Positions that the longest measurement needs.
+    pub fn context(&self) -> usize {
+        let decode = self.depths.iter().map(|depth| depth.saturating_add(self.steps));
+        decode.chain(self.prompts.iter().copied()).max().unwrap_or(1)
+    }
+
+    /// Errors: nothing to measure, or more positions than `context` has.
+    pub fn check(&self, context: usize) -> Result<()> {
+        for (name, value) in [("steps", self.steps), ("rounds", self.rounds)] {
+            if value == 0 {
+                return Err(setting(name, 0, "at least 1".into()));
+            }
+        }
+        if self.depths.is_empty() && self.prompts.is_empty() {
+            return Err(setting("depths and prompts", 0, "at least one of them".into()));
+        }
+        if self.prompts.contains(&0) {
+            return Err(setting("tokens of a prompt", 0, "at least 1".into()));
+        }
+        if self.context() > context {
+            let expected = format!("at most {context}, the positions of the context");
+            return Err(setting("depth and steps, or a prompt", self.context(), expected));
+        }
+        Ok(())
+    }
+}
+
+/// Measures; `progress` is told in words what comes next.
+///
+/// Errors: options out of range; a step that fails; a rival that does not run or says something
+/// unexpected.
+pub fn run(
+    engine: Engine,
+    options: &BenchOptions,
+    rival: Option<&Rival>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report> {
+    options.check(engine.context())?;
+    let Parts { config, device, chunk, .. } = engine.into_parts();
+    let mut bench = Bench {
+        traffic: device.traffic(),
+        device,
+        chunk,
+        tokens: tokens(options.context(), config.text.vocab_size),
+        rounds: options.rounds,
+        rival,
+        rival_report: None,
+        bandwidths: Vec::new(),
+        progress,
+    };
+    let depths = options.depths.iter().map(|&depth| bench.decode(depth, options.steps));
+    let decode = depths.collect::<Result<Vec<Measured>>>()?;
+    let prompts = options.prompts.iter().map(|&tokens| bench.prefill(tokens));
+    let prefill = prompts.collect::<Result<Vec<Measured>>>()?;
+    Ok(Report {
+        device: bench.device.description(),
+        chunk,
+        read_bandwidth: Spread::of(bench.bandwidths),
+        decode,
+        prefill,
+        rival: bench.rival_report,
+    })
+}
+
+/// Ids without meaning, the same in every run: speed does not depend on them.
+fn tokens(count: usize, vocabulary: usize) -> Vec<u32> {
+    (0..count as u32).map(|i| i.wrapping_mul(2_654_435_761) % vocabulary as u32).collect()
+}
+
+struct Bench<'a> {
+    device: Box<dyn Device>,
+    traffic: Traffic,
+    chunk: usize,
+    tokens: Vec<u32>,
+    rounds: usize,
+    rival: Option<&'a Rival>,
+    rival_report: Option<RivalReport>,
+    /// Bytes a second, of every round.
+    bandwidths: Vec<f64>,
+    progress: &'a mut dyn FnMut(&str),
+}
+
+impl Bench<'_> {
+    /// Greedy decoding of `steps` tokens behind `depth` others.
+    fn decode(&mut self, depth: usize, steps: usize) -> Result<Measured> {
+        (self.progress)(&format!("decode at {depth}"));
+        let slot = self.device.make_slot(depth + steps)?;
+        self.read(slot, depth)?;
+        let rings = self.device.memory().save_rings(slot)?;
+        // Everything is touched once before it is measured.
+        self.device.decode_greedy(slot, self.tokens[0])?;
+        let task = Task::Decode { depth, steps };
+        let bytes = self.traffic.decode(depth + steps / 2);
+        let measured = self.rounds(task, bytes, &mut |bench| {
+            bench.device.memory().restore(slot, depth, Some(&rings))?;
+            let mut id = bench.tokens[0];
+            let begin = Instant::now();
+            for _ in 0..steps {
+                id = bench.device.decode_greedy(slot, id)?;
+            }
+            Ok(steps as f64 / begin.elapsed().as_secs_f64())
+        })?;
+        self.device.free_slot(slot)?;
+        Ok(measured)
+    }
+
+    /// A prompt of `tokens`, to the logits of its last token.
+    fn prefill(&mut self, tokens: usize) -> Result<Measured> {
+        (self.progress)(&format!("prefill of {tokens}"));
+        let bytes = self.traffic.prefill(tokens, self.chunk);
+        self.rounds(Task::Prefill { tokens }, bytes, &mut |bench| {
+            let slot = bench.device.make_slot(tokens)?;
+            let begin = Instant::now();
+            bench.read(slot, tokens)?;
+            let seconds = begin.elapsed().as_secs_f64();
+            bench.device.free_slot(slot)?;
+            Ok(tokens as f64 / seconds)
+        })
+    }
+
+    /// Reads the first `tokens` ids in chunks, as a prompt.
+    fn read(&mut self, slot: Slot, tokens: usize) -> Result<()> {
+        let mut chunks = self.tokens[..tokens].chunks(self.chunk).peekable();
+        while let Some(tokens) = chunks.next() {
+            let logits = if chunks.peek().is_some() { Wanted::Nothing } else { Wanted::Last };
+            self.device.step(&[Work { slot, tokens, logits }])?;
+        }
+        Ok(())
+    }
+
+    /// All rounds of one task; `speed` measures ours, in tokens a second. `bytes` are those of a
+    /// token, or of a whole prompt.
+    fn rounds(
+        &mut self,
+        task: Task,
+        bytes: f64,
+        speed: &mut dyn FnMut(&mut Self) -> Result<f64>,
+    ) -> Result<Measured> {
+        let (mut ours, mut rivals, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rates, mut shares) = (Vec::new(), Vec::new());
+        for round in 1..=self.rounds {
+            (self.progress)(&format!("{task}: round {round} of {}", self.rounds));
+            let bandwidth = self.device.read_bandwidth()?;
+            let own = speed(self)?;
+            let rate = bytes * own / task.tokens_of_bytes() as f64;
+            self.bandwidths.push(bandwidth);
+            ours.push(own);
+            rates.push(rate);
+            shares.push(rate / bandwidth);
+            if let Some(rival) = self.rival {
+                let sample = rival.measure(task)?;
+                rivals.push(sample.tokens_per_second);
+                ratios.push(own / sample.tokens_per_second);
+                self.rival_report.get_or_insert(sample.report);
+            }
+        }
+        let compared = !rivals.is_empty();
+        Ok(Measured {
+            task,
+            bytes,
+            tokens_per_second: Spread::of(ours),
+            bytes_per_second: Spread::of(rates),
+            share_of_read_bandwidth: Spread::of(shares),
+            rival_tokens_per_second: compared.then(|| Spread::of(rivals)),
+            ratio: compared.then(|| Spread::of(ratios)),
+        })
+    }
+}
