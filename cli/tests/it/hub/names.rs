@@ -43,7 +43,7 @@ fn a_model_is_converted_proved_looked_through_and_asked_by_its_name() {
     assert!(scene.fake.requests(Port::Storage).is_empty());
 }
 
-/// Headers, and what its probe of a second reads of the weights: no byte twice.
+/// Headers, what its probe of a second reads of the weights, and what is asked for ahead of that.
 #[test]
 fn a_plan_of_a_name_stores_nothing() {
     let scene = Scene::sharded();
@@ -51,7 +51,7 @@ fn a_plan_of_a_name_stores_nothing() {
     assert!(stdout_json(&plan)["output_bytes"].as_u64().unwrap() > 1_000_000);
     let sent: usize = scene.fake.requests(Port::Storage).iter().map(|logged| logged.sent).sum();
     let all: u64 = scene.fake.files(SOURCE, "main").iter().map(|(_, bytes, _)| bytes).sum();
-    assert!(sent as u64 <= all, "{sent} of {all} bytes for a plan");
+    assert!(sent as u64 <= 2 * all, "{sent} of {all} bytes for a plan");
     assert!(!scene.path("huggingface").exists(), "nothing is stored");
 }
 
