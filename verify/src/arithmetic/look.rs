@@ -37,8 +37,8 @@ pub struct Look {
     pub signs: u32,
     /// Bit `i` set: code `i` is negative.
     pub(super) negative_codes: u32,
-    /// Zeros with a code, codes without a value, values that are no normal numbers, values too far
-    /// apart: then the ends say nothing.
+    /// Zeros with a code, codes without a value, values that are no normal numbers or among the
+    /// smallest of them, values too far apart: then the ends say nothing.
     pub(super) strange: bool,
 }
 
@@ -65,7 +65,8 @@ impl Look {
             let binades = (exponent - smallest) & !zero;
             strange |= (zero ^ !coded) & 1;
             strange |= i32::from(binades as u32 > BINADES as u32);
-            strange |= i32::from(exponent == 0xFF) | (i32::from(exponent == 0) & !zero);
+            // Below the smallest normal number the next one lies as far as above it.
+            strange |= i32::from(exponent == 0xFF) | (i32::from(exponent <= 1) & !zero);
 
             // Half-way points around the value, in quarters of its last place. Below a power of two
             // the next smaller number lies half as far.

@@ -146,6 +146,20 @@ proptest! {
     }
 }
 
+/// Below the smallest normal number lies a number as near as the one above it, unlike below any
+/// other power of two.
+#[test]
+fn the_smallest_normal_number_is_not_confirmed_by_the_rule_of_powers_of_two() {
+    for sign in [0, 0x8000] {
+        for place in [0, 31] {
+            let mut values = [0; 32];
+            values[place] = 0x0080 | sign;
+            let Recovery::OnGrid(grid) = recover(&values) else { panic!("it is on the grid") };
+            confirms_only_what_is_recovered(&values, &grid.codes, grid.negative).unwrap();
+        }
+    }
+}
+
 /// Not by saying nothing: ordinary groups, whose codes reach far and share no factor, are confirmed.
 #[test]
 fn ordinary_groups_are_confirmed() {
