@@ -12,6 +12,7 @@ use crate::{HubError, RepositoryName, Result, Settings};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The paths of one repository.
 pub(crate) struct Place {
@@ -87,8 +88,10 @@ pub(crate) fn link(target: &Path, link: &Path) -> Result<()> {
         relative.push("..");
     }
     relative.extend(target.components().skip(common(folder, target)));
-    // Another process may put the same link there at the same time.
-    let fresh = folder.join(format!(".{}.{}", file_name(link), std::process::id()));
+    // Others, of this process or not, may put the same link there at the same time.
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let fresh = folder.join(format!(".{}.{}.{number}", file_name(link), std::process::id()));
     let _ = fs::remove_file(&fresh);
     std::os::unix::fs::symlink(&relative, &fresh)
         .and_then(|()| fs::rename(&fresh, link))

@@ -70,6 +70,12 @@ pub fn distance(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
+/// How far logits may be from those of a pass in f32, where activations are rounded to 16 bits for
+/// products with packed words: 2e-3 of the largest.
+pub fn in_sixteen_bits(exact: &[f32]) -> f32 {
+    2e-3 * exact.iter().fold(0.0, |largest: f32, logit| largest.max(logit.abs()))
+}
+
 /// Ids as `--tokens` takes them.
 pub fn comma_separated(ids: &Value) -> String {
     let ids = ids.as_array().unwrap().iter().map(|id| id.to_string());

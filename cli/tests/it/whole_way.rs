@@ -81,6 +81,8 @@ fn rounded_products_give_the_reference_logits_and_tokens() {
                 "--ignore-eos",
                 "--weights",
                 "bf16",
+                "--kv",
+                "f32",
                 "--chunk",
                 "5",
                 "--logits",

@@ -32,8 +32,14 @@ fn the_kernels_agree_with_the_plain_pass() {
         for kernels in Kernels::available() {
             let cpu = Cpu::<f32>::new(kernels, Pool::new(1).expect("a pool of one"));
             let found = logits(&model, &cpu, &tokens);
-            // Logits up to 30 and sums of some hundred terms: 1e-4 is about 50 roundings.
-            assert!(worst(&found, &oracle) <= 1e-4, "{}", kernels.name());
+            // Products rounded to bf16 are multiplied in f32. Logits up to 30 and sums of some hundred
+            // terms: 1e-4 is about 50 roundings.
+            let allowed = match weights {
+                WeightValues::Codes => in_sixteen_bits(&oracle),
+                WeightValues::Bf16 => 1e-4,
+            };
+            let worst = worst(&found, &oracle);
+            assert!(worst <= allowed, "{}, {weights:?}: {worst}, {allowed}", kernels.name());
         }
         assert!(worst(&logits(&model, &Plain::<f32>::new(), &tokens), &oracle) <= 1e-4);
     }
@@ -126,8 +132,8 @@ fn case_15(model: &Model) {
         let expected = &oracle[(length - 1) * vocabulary..][..vocabulary];
         for chunk in [64, length] {
             let found = in_chunks(model, &fast(), &tokens[..length], chunk, Wanted::Last);
-            let worst = worst(&found, expected);
-            assert!(worst <= 1e-3, "{length} tokens in chunks of {chunk}: {worst}");
+            let (worst, allowed) = (worst(&found, expected), in_sixteen_bits(expected));
+            assert!(worst <= allowed, "{length} tokens in chunks of {chunk}: {worst}, {allowed}");
         }
     }
 }
@@ -279,14 +285,15 @@ fn slots_are_made_used_and_given_back() {
     assert!(CpuDevice::new(random_model().into(), 0).is_err());
 }
 
-/// What tolerances of devices with f16 caches rest on: the same pass in f64 and by the kernels, both
-/// with keys and values in f16, differ by no more.
+/// What tolerances of devices with f16 caches rest on: the same pass in f64 and in f32, both
+/// with keys and values in f16, differ by no more. Over products rounded to bf16, which the kernels
+/// multiply in f32; the activations of packed matrices have 16 bits, which is coarser.
 #[test]
 fn an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off() {
     for (name, config, count) in random::tensor_core_shapes() {
         let folder = tempfile::tempdir().expect("a folder");
         random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
-        let model = load(folder.path());
+        let model = load_as(folder.path(), WeightValues::Bf16);
         let (tokens, text) = (random::tokens(count, 8), &model.config.text);
         let mut cache = Cache::new(text, count);
         let exact = pass(&model, &Plain::<f64, f16>::new(), &mut cache, &tokens, Wanted::All);

@@ -225,6 +225,12 @@ pub fn root_mean_square<A: Number, B: Number>(found: &[A], expected: &[B]) -> f6
     (squares.sum::<f64>() / found.len() as f64).sqrt()
 }
 
+/// How far the kernels' logits may be from those of the plain pass over packed weights, whose
+/// activations they round to 16 bits: 2e-3 of the largest logit.
+pub fn in_sixteen_bits<N: Number>(plain: &[N]) -> f64 {
+    2e-3 * worst(plain, &vec![0f32; plain.len()])
+}
+
 /// How far a logit may be from that of another pass that keeps keys and values in f16 too.
 ///
 /// Products keep 22 bits and sums are f32, so logits (capped at 30) would be within some 1e-4 of
