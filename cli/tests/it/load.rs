@@ -5,7 +5,7 @@
 //! with bounds that only a quiet machine and a release build can be held to.
 
 #[path = "../../../runtime/tests/server/support/http.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the server's own tests use more of it")]
 mod http;
 
 use crate::served::{Served, packed};
