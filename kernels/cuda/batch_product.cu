@@ -65,8 +65,9 @@ struct Task {
     int tile, slice, quad;
 };
 
-// EIGHTS times eight tokens.
-template <int RESULT, int EIGHTS> __device__ __forceinline__ void product(const BatchProduct &g) {
+// EIGHTS times eight tokens; COUNT groups of each lane in a slice, 0: it is asked at run time, and there may
+// be fewer at the end.
+template <int RESULT, int EIGHTS, int COUNT> __device__ __forceinline__ void product(const BatchProduct &g) {
     constexpr int TOKENS = EIGHTS * EIGHT;
     constexpr int OUT_ROWS = RESULT == GEGLU ? TILE / 2 : TILE; // of a tile
     extern __shared__ uint4 memory[];
@@ -74,7 +75,8 @@ template <int RESULT, int EIGHTS> __device__ __forceinline__ void product(const 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = lane / 4, t = lane % 4;
     const int groups = g.columns / GROUP, quads = g.lanes / 4, tasks_of_tile = quads * g.slices;
     const int of_lane = (groups + g.lanes - 1) / g.lanes; // groups, in all slices
-    const int held = (of_lane + g.slices - 1) / g.slices; // in one
+    const int held = COUNT ? COUNT : (of_lane + g.slices - 1) / g.slices; // in one
+    constexpr int MOST_HELD = COUNT ? COUNT : QUADS;
     const int slice_groups = held * g.lanes;
     const int first_tile = blockIdx.x * g.tiles_per_block;
     const int tiles = min(g.tiles_per_block, g.rows / OUT_ROWS - first_tile);
@@ -108,10 +110,10 @@ template <int RESULT, int EIGHTS> __device__ __forceinline__ void product(const 
                 const void *of_steps = h && RESULT == GEGLU ? g.part[1].steps : steps;
                 const u32 index = (row + r + (RESULT == GEGLU ? 0 : 8 * h)) * groups + first;
 #pragma unroll
-                for (int i = 0; i < QUADS; i++) {
-                    if (i >= held) break;
+                for (int i = 0; i < MOST_HELD; i++) {
+                    if (!COUNT && i >= held) break;
                     // Groups are a multiple of four: all four lanes have theirs, or none.
-                    const bool on = first + i * g.lanes < end;
+                    const bool on = COUNT || first + i * g.lanes < end;
                     const u32 at = on ? index + i * g.lanes : 0;
                     copy<16>(&slot.words[h][i][r][(t + r / 2) % 4], (const uint4 *)of_values + at + t, on);
                     if (t == 0) copy<8>(slot.steps[h][i][r], (const u16 *)of_steps + at, on);
@@ -146,10 +148,10 @@ template <int RESULT, int EIGHTS> __device__ __forceinline__ void product(const 
         for (int q = 0; q < 4; q++) {
             float one[EIGHTS][4] = {};
 #pragma unroll
-            for (int i = 0; i < QUADS; i++) {
-                if (i >= held) break;
+            for (int i = 0; i < MOST_HELD; i++) {
+                if (!COUNT && i >= held) break;
                 // Beyond the end words and steps are 0, and whatever group they are multiplied by.
-                const int group = first + i * g.lanes < groups ? first + i * g.lanes + q : q;
+                const int group = COUNT || first + i * g.lanes < groups ? first + i * g.lanes + q : q;
                 const u32 w0 = ((const u32 *)&from.words[0][i][r][(q + r / 2) % 4])[t];
                 const u32 w1 = ((const u32 *)&from.words[1][i][r][(q + r / 2) % 4])[t];
                 const u32 nibbles = 0x0f0f0f0fu;
@@ -267,17 +269,23 @@ template <int RESULT, int EIGHTS> __device__ __forceinline__ void product(const 
     }
 }
 
-#define BATCH_PRODUCT(NAME, RESULT)                                                                \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) NAME##_8(const BatchProduct g) {      \
-        product<RESULT, 1>(g);                                                                     \
+#define BATCH_PRODUCT(NAME, RESULT, COUNT)                                                         \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) batch_##NAME##_8_##COUNT(const BatchProduct g) { \
+        product<RESULT, 1, COUNT>(g);                                                              \
     }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) NAME##_16(const BatchProduct g) {     \
-        product<RESULT, 2>(g);                                                                     \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) batch_##NAME##_16_##COUNT(const BatchProduct g) { \
+        product<RESULT, 2, COUNT>(g);                                                              \
     }
-BATCH_PRODUCT(batch_store, STORE)
-BATCH_PRODUCT(batch_geglu, GEGLU)
-BATCH_PRODUCT(batch_gated, GATED)
-BATCH_PRODUCT(batch_logits, LOGITS)
+BATCH_PRODUCT(store, STORE, 0)
+BATCH_PRODUCT(store, STORE, 1)
+BATCH_PRODUCT(store, STORE, 2)
+BATCH_PRODUCT(store, STORE, 3)
+BATCH_PRODUCT(geglu, GEGLU, 0)
+BATCH_PRODUCT(geglu, GEGLU, 3)
+BATCH_PRODUCT(gated, GATED, 0)
+BATCH_PRODUCT(gated, GATED, 3)
+BATCH_PRODUCT(logits, LOGITS, 0)
+BATCH_PRODUCT(logits, LOGITS, 3)
 
 // The digits of all tokens' inputs, a block a token, by the same `stage` that a single token's products
 // run; and what each token's products are multiplied by.
