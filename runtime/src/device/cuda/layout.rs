@@ -4,7 +4,7 @@
 //! plan, with the arena's address it is the real thing. So the plan cannot differ from what is
 //! used.
 
-use super::plan::{KvType, Sizes, TablePlace, Wish};
+use super::plan::{KvType, Sizes, TablePlace, Wish, graph_bytes};
 use crate::error::RuntimeError;
 use crate::model::{LayerWeights, PerLayerInputs, Weights};
 use crate::weights::{Storage, Stored};
@@ -211,6 +211,7 @@ pub(super) fn lay_out(
     }
     let work = lay_out_work(text, weights, wish, context, table, vectors.pairs, &mut bump);
     sizes.work = section(&bump);
+    sizes.graphs = graph_bytes(text.layers.len(), wish.slots);
     Layout { sizes, weights: placed, vectors, caches, work, heads: text.num_attention_heads }
 }
 

@@ -94,12 +94,33 @@ pub struct Sizes {
     pub sliding: usize,
     /// Everything that lives for a step or a chunk.
     pub work: usize,
+    /// What the driver takes for the captured decode steps.
+    pub graphs: usize,
+}
+
+/// The driver gives memory in blocks of this size.
+const BLOCK: usize = 2 << 20;
+
+/// Bytes that the driver takes for a kernel of a captured graph, and kernels of a layer: more than
+/// were seen.
+const GRAPH_NODE: usize = 2048;
+const KERNELS_OF_LAYER: usize = 10;
+
+/// What the driver takes for the decode steps of all slots.
+pub(super) fn graph_bytes(layers: usize, slots: usize) -> usize {
+    (slots * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE).next_multiple_of(BLOCK)
 }
 
 impl Sizes {
+    /// Bytes of the one allocation: everything but the graphs, in whole blocks of the driver.
+    pub fn arena(&self) -> usize {
+        let Self { weights, table, full, sliding, work, graphs: _ } = self;
+        (weights + table + full + sliding + work).next_multiple_of(BLOCK)
+    }
+
     /// All of it.
     pub fn total(&self) -> usize {
-        self.weights + self.table + self.full + self.sliding + self.work
+        self.arena() + self.graphs
     }
 }
 
