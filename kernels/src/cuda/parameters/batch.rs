@@ -13,6 +13,9 @@ const EIGHT: usize = 8;
 /// Bytes of the kernels' `Slot`: words and steps of a task.
 const SLOT: usize = 2 * 3 * 8 * 4 * 16 + 2 * 3 * 8 * 4 * 2;
 
+/// Bytes of one slot of every warp.
+const RING: usize = PRODUCT_THREADS as usize / 32 * SLOT;
+
 /// Shared memory that leaves room for a second block on a large card.
 const HALF: usize = 113 << 10;
 
@@ -71,16 +74,15 @@ pub struct BatchProduct {
 }
 
 impl BatchProduct {
-    /// A product with nothing but its matrices; and how it is launched on a card with this many
-    /// multiprocessors, whose blocks may have this much shared memory. With one slot it may still
-    /// not fit.
+    /// A product with nothing but its matrices, for a card with this many multiprocessors, whose blocks
+    /// may have this much shared memory. With one slot it may still not fit.
     pub fn new(
         result: TokenResult,
         parts: &[Matrix],
         tokens: usize,
         multiprocessors: usize,
         shared_memory: usize,
-    ) -> (Self, TokenLaunch) {
+    ) -> Self {
         let mut part = [Matrix::NONE; 3];
         part[..parts.len()].copy_from_slice(parts);
         let rows = match result {
@@ -98,11 +100,11 @@ impl BatchProduct {
         let units = rows as usize / result.rows_of_tile() / together;
         let units_per_block = units.div_ceil(blocks).min(most / together).max(1);
         let sums = units_per_block * together * sums_of_tile;
-        let ring = |slots: usize| slots * PRODUCT_THREADS as usize / 32 * SLOT;
+        let ring = |slots: usize| slots * RING;
         let room = shared_memory.min(HALF);
         let fits = |slots: &usize| sums + ring(*slots) + STATIC_SHARED <= room;
         let slots = (1..=3).rev().find(fits).unwrap_or(1);
-        let product = Self {
+        Self {
             part,
             digits: 0,
             factors: 0,
@@ -122,9 +124,18 @@ impl BatchProduct {
             slots: slots as i32,
             tokens: tokens as i32,
             padding: 0,
-        };
-        let blocks = units.div_ceil(units_per_block);
-        (product, TokenLaunch { blocks, shared: sums + ring(slots) })
+        }
+    }
+
+    /// How it is launched.
+    pub fn launch(&self, result: TokenResult) -> TokenLaunch {
+        let tiles = self.tiles_per_block as usize;
+        let tasks_of_tile = (self.lanes / 4 * self.slices) as usize;
+        let sums = tiles * TILE * tasks_of_tile * batch_columns(self.tokens as usize) * 4;
+        TokenLaunch {
+            blocks: (self.rows as usize / result.rows_of_tile()).div_ceil(tiles),
+            shared: sums + self.slots as usize * RING,
+        }
     }
 
     /// The kernel for these columns and tokens: one that was compiled for the groups that every lane
@@ -174,8 +185,9 @@ mod tests {
                         let parts = [part, part];
                         let count = if result == TokenResult::Geglu { 2 } else { 1 };
                         let parts = &parts[..count];
-                        let (product, launch) =
+                        let product =
                             BatchProduct::new(result, parts, tokens, multiprocessors, 99 << 10);
+                        let launch = product.launch(result);
                         let what = format!("{result:?} {rows} x {columns}, {tokens} tokens");
                         let tiles = rows as usize / result.rows_of_tile();
                         let of_block = product.tiles_per_block as usize;
@@ -184,7 +196,7 @@ mod tests {
                         assert!(launch.shared + STATIC_SHARED <= 99 << 10, "{what}");
                         // Activated outputs take the place of the ring.
                         let outputs = of_block * result.rows_of_tile();
-                        let ring = product.slots as usize * 8 * SLOT;
+                        let ring = product.slots as usize * RING;
                         assert!(outputs * batch_columns(tokens) * 4 <= ring, "{what}");
                     }
                 }
@@ -196,11 +208,11 @@ mod tests {
     fn rows_of_e2b_have_kernels_of_their_own() {
         for (columns, count) in [(256, 1), (1536, 3), (2048, 2), (4096, 2), (6144, 3), (12288, 3)] {
             let part = Matrix { rows: 64, columns, ..Matrix::NONE };
-            let (product, _) = BatchProduct::new(TokenResult::Plain, &[part], 5, 132, 227 << 10);
+            let product = BatchProduct::new(TokenResult::Plain, &[part], 5, 132, 227 << 10);
             assert_eq!(product.kernel(TokenResult::Plain), format!("batch_store_8_{count}"));
         }
         let part = Matrix { rows: 64, columns: 384, ..Matrix::NONE };
-        let (product, _) = BatchProduct::new(TokenResult::Gated, &[part], 9, 132, 227 << 10);
+        let product = BatchProduct::new(TokenResult::Gated, &[part], 9, 132, 227 << 10);
         assert_eq!(product.kernel(TokenResult::Gated), "batch_gated_16_0");
     }
 }

@@ -6,6 +6,7 @@ use crate::error::{Result, RuntimeError};
 use crate::model::Weights;
 use crate::weights::Stored;
 use w4pack_format::config::TextConfig;
+use w4pack_kernels::cuda::parameters::BATCH_TOKENS;
 
 /// How keys and values are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -104,11 +105,12 @@ const BLOCK: usize = 2 << 20;
 /// Bytes that the driver takes for a kernel of a captured graph, and kernels of a layer: more than
 /// were seen.
 const GRAPH_NODE: usize = 2048;
-const KERNELS_OF_LAYER: usize = 10;
+const KERNELS_OF_LAYER: usize = 11;
 
-/// What the driver takes for the decode steps of all slots.
+/// What the driver takes for the decode steps of all slots, one by one and together.
 pub(super) fn graph_bytes(layers: usize, slots: usize) -> usize {
-    (slots * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE).next_multiple_of(BLOCK)
+    let graphs = slots + slots.min(BATCH_TOKENS) - 1;
+    (graphs * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE).next_multiple_of(BLOCK)
 }
 
 impl Sizes {
