@@ -32,7 +32,9 @@ fn experts_are_refused_by_layer() {
     config["moe_intermediate_size"] = json!(32);
     config["num_kv_shared_layers"] = json!(0);
     config["use_double_wide_mlp"] = json!(false);
-    let refused = refusal(&random::packed_as(config, 1));
+    let mut draft = random::packed_as(config, 1);
+    draft.config["quantization_config"]["ignore"] = json!(["re:.*lm_head$", "re:.*router.proj$"]);
+    let refused = refusal(&draft);
     assert!(refused.contains("layer 0 has experts"), "{refused}");
 }
 

@@ -157,6 +157,9 @@ mod tests {
         let long = plan_for_shape(&text, &wish(3732, None)).expect("it fits");
         assert_eq!((long.context, long.table), (131_072, TablePlace::Gpu));
         assert_eq!(long.sizes.full + long.sizes.sliding, 774 * MIB);
+        // An assumption: Turing's driver takes up to 256 MiB for its context and the kernels (an
+        // H200's takes 531, for 132 multiprocessors instead of 16).
+        assert!(long.sizes.total() + 256 * MIB <= 3732 * MIB, "{}", long.sizes.total() / MIB);
 
         let host = Wish { table: Some(TablePlace::Host), ..wish(1400, Some(2048)) };
         let host = plan_for_shape(&text, &host).expect("it fits");
