@@ -438,7 +438,7 @@ fn lay_out_batch(
     let width = text.hidden_size_per_layer_input;
     let Widest { qkv, attention, mlp } = Widest::of(text);
     let head_dim = text.layers.iter().map(|layer| layer.head_dim).max().unwrap_or(0);
-    let mut floats = |bump: &mut Bump, count: usize| bump.floats(tokens * count);
+    let floats = |bump: &mut Bump, count: usize| bump.floats(tokens * count);
     let digits = |bump: &mut Bump, columns: usize| bump.take(batch_digit_bytes(columns));
     // Steps and slots go to the card in one copy.
     let steps = bump.take(tokens * (size_of::<Step>() + 4));

@@ -83,7 +83,7 @@ impl CudaDevice {
     ) -> Result<Self> {
         let Survey { config, weights, notes, bytes } = survey(checkpoint)?;
         check_shape(&config, &weights, options.kv)?;
-        for (name, value) in [("chunk", options.chunk), ("slots", options.slots)] {
+        for (name, value) in [("chunk", options.chunk.unwrap_or(1)), ("slots", options.slots)] {
             if value == 0 {
                 return Err(crate::engine::setting(name, 0, "at least 1".into()));
             }
@@ -99,15 +99,18 @@ impl CudaDevice {
         gpu.allow_overlap(options.overlap);
         let free = gpu.free_memory()?;
         let available = free.saturating_sub(RESERVE.min(free / 8));
-        let wish = Wish {
+        let mut wish = Wish {
             limit: options.memory.map_or(available, |limit| limit.min(free)),
             context: options.context,
             table: options.table,
             kv: options.kv,
-            chunk: options.chunk,
+            chunk: options.chunk.unwrap_or(1),
             slots: options.slots,
             multiprocessors: gpu.card().multiprocessors,
         };
+        if options.chunk.is_none() {
+            wish.chunk = plan::chunk_that_pays(&config.text, &weights, &wish);
+        }
         let plan = plan::plan(&config.text, &weights, &wish)?;
         let traffic = Traffic::of(
             &weights,
@@ -170,6 +173,11 @@ impl CudaDevice {
     /// Positions of a sequence.
     pub fn context(&self) -> usize {
         self.plan.context
+    }
+
+    /// Prompt tokens in one pass.
+    pub fn chunk(&self) -> usize {
+        self.layout.work.chunk
     }
 
     /// What lies on the card.

@@ -137,6 +137,20 @@ pub struct Plan {
     pub sizes: Sizes,
 }
 
+/// Prompt tokens in one pass where nobody says: a large card is full from about 2,048 on, and their
+/// work space should be a small part of the memory.
+pub(super) fn chunk_that_pays(text: &TextConfig, weights: &Weights<Stored>, wish: &Wish) -> usize {
+    const LEAST: usize = 256;
+    const PART: usize = 48;
+    let work = |chunk: usize| {
+        let wish = Wish { chunk, ..*wish };
+        lay_out(text, weights, &wish, chunk, TablePlace::Gpu, 0).sizes.work
+    };
+    let least = work(LEAST);
+    let takes_little = |chunk: &usize| work(*chunk) - least <= wish.limit / PART;
+    [2048, 1024, 512].into_iter().find(takes_little).unwrap_or(LEAST)
+}
+
 /// The longest context (or the one wished for) that fits into `wish.limit`.
 ///
 /// Errors: it does not fit; then the message names the longest that would, or the bytes that even
