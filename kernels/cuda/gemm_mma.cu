@@ -141,7 +141,8 @@ template <int ROW_WARPS, int TOKEN_WARPS> __device__ __forceinline__ void gemm(c
             }
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                if (n >= tiles) break;
+                // Of a few tokens the products wait for each other, and those with zeros cost nothing; a jump does.
+                if (N > 4 && n >= tiles) break;
                 const int token = warp_token + 8 * n + g, place = (4 * group + t) ^ g % 2 * 4;
                 const uint4 high = stage.x[0][token][place], low = stage.x[1][token][place];
 #pragma unroll

@@ -105,7 +105,7 @@ impl Gemm {
     }
 
     /// The launch for activations in their format, on a card with this many multiprocessors. Blocks of
-    /// many rows read activations less often; they pay once there are about three for each
+    /// many rows read activations less often; they pay once there are about five for each
     /// multiprocessor. The result is the same.
     pub fn launch(&self, target: &Target, multiprocessors: usize) -> ChunkLaunch {
         let blocks = |rows: usize| {
@@ -118,7 +118,7 @@ impl Gemm {
             return ChunkLaunch { kernel, grid: blocks(64), threads: 256, shared: 0 };
         }
         let wide = blocks(256);
-        let (rows, kernel, threads) = match wide[0] * wide[1] * 10 >= 29 * multiprocessors {
+        let (rows, kernel, threads) = match wide[0] * wide[1] * 10 >= 48 * multiprocessors {
             true => (256, "gemm_mma_wide", 256),
             false => (64, "gemm_mma", 128),
         };
