@@ -65,14 +65,14 @@ template <int CHUNKS> __device__ __forceinline__ uint4 *chunk_of(uint4 *rows, in
     return rows + row * CHUNKS + (chunk ^ (row & 7));
 }
 
-// COUNT rows of CHUNKS chunks, of positions from `p` on, to shared memory. Mostly they lie `stride` chunks
-// apart; where a ring turns, where staged rows begin, and at the ends, each is looked for.
+// COUNT rows of CHUNKS chunks, of positions from `p` on, to shared memory. Where all of them are of one
+// array (`is_one`) and no ring turns between them they lie `stride` chunks apart; else each is looked for.
 template <int CHUNKS, int COUNT, class RowOf>
-__device__ __forceinline__ void fetch_rows(uint4 *to, int p, u32 stride, RowOf row_of) {
+__device__ __forceinline__ void fetch_rows(uint4 *to, int p, u32 stride, bool is_one, RowOf row_of) {
     constexpr int STEP = THREADS / CHUNKS;
     const int key = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
     const uint4 *first = row_of(p);
-    if (row_of(p + COUNT - 1) == first + (COUNT - 1) * stride) {
+    if (is_one && row_of(p + COUNT - 1) == first + (COUNT - 1) * stride) {
         first += key * stride + chunk;
 #pragma unroll
         for (int i = 0; i < COUNT / STEP; i++)
@@ -135,13 +135,17 @@ template <int HEAD_DIM> __device__ __forceinline__ void attend(const Attend &a) 
     };
     auto fetch = [&](uint4 *to, int slice) {
         const int tile = (first_tile + slice / S::SLICES) * TILE, part = slice % S::SLICES;
+        // Whether the tile lies within what is seen, and within the ring or the staged rows. By addresses
+        // alone this cannot be told: arrays may lie just as far apart as rows.
+        const bool is_one = tile >= begin && tile + TILE <= end &&
+                            (!window || tile >= a.staged_first || tile + TILE <= a.staged_first);
         if (part < S::KEY_SLICES)
-            fetch_rows<KEY_CHUNKS, TILE>(to, tile, row_chunks, [&](int p) {
+            fetch_rows<KEY_CHUNKS, TILE>(to, tile, row_chunks, is_one, [&](int p) {
                 return row_of(p, a.cache.stored.keys, a.cache.staged.keys) + part * KEY_CHUNKS;
             });
         else
             fetch_rows<HEAD_CHUNKS, S::VALUE_KEYS>(
-                to, tile + (part - S::KEY_SLICES) * S::VALUE_KEYS, row_chunks,
+                to, tile + (part - S::KEY_SLICES) * S::VALUE_KEYS, row_chunks, is_one,
                 [&](int p) { return row_of(p, a.cache.stored.values, a.cache.staged.values); });
     };
 
