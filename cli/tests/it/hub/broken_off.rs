@@ -103,6 +103,8 @@ fn a_killed_upload_leaves_no_commit_and_what_arrived_is_not_sent_again() {
     let files = |scene: &Scene| scene.fake.files(name, "main").len();
     assert!(files(&scene) <= 1, "nothing was committed");
 
+    // The request of the killed process is written down when its time is over.
+    wait_for("the end of its request", || !scene.fake.requests(Port::Storage).is_empty());
     scene.fake.forget();
     scene.succeed_as_owner(&publish);
     assert!(files(&scene) > 5);
