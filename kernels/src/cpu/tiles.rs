@@ -4,6 +4,9 @@
 //! every token passes over them. An output's sums and their order are those of `rows.rs`: the
 //! sixteen lanes there are sixteen registers here.
 //!
+//! Tried (Zen 4, 3.6 GHz, AVX-512, one core): one tile and 8 tokens at once reach 0.19 TFLOP/s, of the
+//! 0.23 that two byte products a weight allow; 4 tokens 0.19; two tiles, 2 and 4 tokens 0.17 and 0.13.
+//!
 //! # Safety
 //! All functions here require the instruction set of `P`; see [`Products`].
 

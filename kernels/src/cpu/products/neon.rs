@@ -77,9 +77,9 @@ impl<const SDOT: bool> Products for Neon<SDOT> {
                 low[t] = [vdupq_n_s32(x[t].starts[group]); 4];
             }
             for (k, codes) in codes.iter().enumerate() {
-                let codes = codes.as_flattened().as_ptr().cast();
+                let first: *const i8 = codes.as_flattened().as_ptr().cast();
                 for part in 0..4 {
-                    let codes = vld1q_s8(codes.add(16 * part));
+                    let codes = vld1q_s8(first.add(16 * part));
                     for t in 0..T {
                         let parts = &x[t].bytes[group / 4];
                         let bytes = four_bytes(&parts[EVEN_HIGH + k % 2][group % 4], k / 2);
