@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType};
+use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products};
 use w4pack_runtime::scheduler::{Event, Job, SchedulerOptions};
 use w4pack_runtime::{Adjustments, Chosen, Device, Engine, Sampling, Scheduler};
 
@@ -17,7 +17,8 @@ const LENGTHS: [usize; 7] = [7, 8, 9, 15, 16, 17, 40];
 fn device(folder: &Path, kv: KvType, slots: usize, chunk: usize) -> CudaDevice {
     let checkpoint = Arc::new(Checkpoint::open_folder(folder).expect("it opens"));
     let memory = Some(256 << 20);
-    let options = CudaOptions { kv, slots, chunk, memory, ..CudaOptions::default() };
+    let products = Some(Products::Mma);
+    let options = CudaOptions { kv, slots, chunk, memory, products, ..CudaOptions::default() };
     CudaDevice::load(&checkpoint, options, &mut |_| {}).expect("it fits the card")
 }
 

@@ -94,8 +94,8 @@ pub struct Sizes {
     pub sliding: usize,
     /// Everything that lives for a step or a chunk.
     pub work: usize,
-    /// What the driver takes for the captured decode steps.
-    pub graphs: usize,
+    /// What the driver takes for the captured decode steps, and to reach a table in the host's memory.
+    pub driver: usize,
 }
 
 /// The driver gives memory in blocks of this size.
@@ -106,21 +106,25 @@ const BLOCK: usize = 2 << 20;
 const GRAPH_NODE: usize = 2048;
 const KERNELS_OF_LAYER: usize = 10;
 
-/// What the driver takes for the decode steps of all slots.
-pub(super) fn graph_bytes(layers: usize, slots: usize) -> usize {
-    (slots * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE).next_multiple_of(BLOCK)
+/// Bytes of the host's memory for which the card keeps a byte of page table: 8 for a page of 4 KiB.
+const MAPPED: usize = 512;
+
+/// What the driver takes for the decode steps of all slots and for `mapped` bytes of the host's memory.
+pub(super) fn driver_bytes(layers: usize, slots: usize, mapped: usize) -> usize {
+    let graphs = slots * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE;
+    (graphs + mapped / MAPPED).next_multiple_of(BLOCK)
 }
 
 impl Sizes {
-    /// Bytes of the one allocation: everything but the graphs, in whole blocks of the driver.
+    /// Bytes of the one allocation: everything but the driver's, in whole blocks of the driver.
     pub fn arena(&self) -> usize {
-        let Self { weights, table, full, sliding, work, graphs: _ } = self;
+        let Self { weights, table, full, sliding, work, driver: _ } = self;
         (weights + table + full + sliding + work).next_multiple_of(BLOCK)
     }
 
     /// All of it.
     pub fn total(&self) -> usize {
-        self.arena() + self.graphs
+        self.arena() + self.driver
     }
 }
 
