@@ -279,6 +279,10 @@ fn check_on_tensor_cores(bench: &mut Bench, random: &mut ChaCha8Rng, case: &Case
         pairs: inputs.pairs as i32,
         heads: case.heads as i32,
         max_pieces: max_pieces as i32,
+        slots: 0,
+        slot_bytes: 0,
+        qkv_stride: 0,
+        turns_stride: 0,
     };
     let kind = if is_full { "full" } else { "sliding" };
     let kernel = format!("token_attention_{kind}_{}", case.head_dim);

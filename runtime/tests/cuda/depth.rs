@@ -149,7 +149,7 @@ fn device(folder: &Path, kv: KvType, products: Products) -> CudaDevice {
         products: Some(products),
         memory: Some(1 << 30),
         context: Some(LONGEST),
-        chunk: 48,
+        chunk: Some(48),
         ..CudaOptions::default()
     };
     CudaDevice::load(&checkpoint, options, &mut |_| {}).expect("it fits the card")

@@ -238,6 +238,62 @@ fn logits_are_capped_and_the_lowest_id_of_the_largest_wins() {
     weight.values.clear();
 }
 
+fn launch_gemm(bench: &Bench, gemm: &Gemm, multiprocessors: usize) {
+    let launch = gemm.launch(bench.gpu.target(), multiprocessors);
+    let grid = launch.grid.map(|size| size as u32);
+    bench.launch(&launch.kernel, grid, launch.threads, launch.shared, gemm);
+}
+
+fn same_bits(one: &[f32], other: &[f32]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+/// q, k and v are one launch: their rows lie side by side, each as from a launch of its own.
+#[test]
+fn matrices_of_every_kind_of_step_share_a_launch() {
+    let Some(mut bench) = Bench::new() else { return };
+    let mut random = ChaCha8Rng::seed_from_u64(6);
+    let (tokens, columns) = (70, 288);
+    for (kinds, format) in [(&KINDS[..3], 1), (&KINDS[1..], 0)] {
+        bench.next = bench.arena.address();
+        let part = [0, 1, 2]
+            .map(|i| weight(&mut bench, &mut random, [300, 33, 64][i], columns, kinds[i]).matrix);
+        let rows: usize = part.iter().map(|part| part.rows as usize).sum();
+        let x = activations(&mut random, tokens * columns);
+        let stream = bench.put_floats(&x);
+        let (values, scales) = (bench.take(4 * tokens * columns), bench.take(4 * tokens));
+        let plane = (tokens * columns) as u64;
+        let x = Activations { values, scales, plane, format, padding: 0 };
+        let norm = NormRows {
+            stream,
+            delta: 0,
+            delta_norm: 0,
+            norm: 0,
+            out: x,
+            scalar: 1.0,
+            epsilon: 1e-6,
+            columns: columns as i32,
+            padding: 0,
+        };
+        bench.launch("norm_rows", [tokens as u32, 1], 256, 4 * columns, &norm);
+        let (out, alone) = (bench.take(4 * tokens * rows), bench.take(4 * tokens * rows));
+        let (out_stride, tokens) = (rows as u64, tokens as i32);
+        let gemm = Gemm { part, x, out, out_stride, parts: 3, tokens };
+        let mut first = 0;
+        for weight in part {
+            let part = [weight, Matrix::NONE, Matrix::NONE];
+            let out = alone + 4 * first;
+            launch_gemm(&bench, &Gemm { part, out, parts: 1, ..gemm }, 1000);
+            first += weight.rows as u64;
+        }
+        let expected = bench.floats(alone, rows * tokens as usize);
+        for multiprocessors in [1, 1000] {
+            launch_gemm(&bench, &gemm, multiprocessors);
+            assert!(same_bits(&bench.floats(out, rows * tokens as usize), &expected));
+        }
+    }
+}
+
 #[test]
 fn a_matrix_product_is_that_of_f64_and_does_not_depend_on_its_neighbours() {
     let Some(mut bench) = Bench::new() else { return };
@@ -270,20 +326,18 @@ fn a_matrix_product_is_that_of_f64_and_does_not_depend_on_its_neighbours() {
                     };
                     bench.launch("norm_rows", [tokens as u32, 1], 256, 4 * columns, &norm);
                     let gemm = Gemm {
-                        weight: weight.matrix,
+                        part: [weight.matrix, Matrix::NONE, Matrix::NONE],
                         x: x_on_card,
                         out,
                         out_stride: rows as u64,
+                        parts: 1,
                         tokens: tokens as i32,
-                        padding: 0,
                     };
-                    let grid = [rows.div_ceil(64) as u32, tokens.div_ceil(64) as u32];
-                    let (kernel, threads, shared) = match format {
-                        1 => ("gemm_mma", 128, bench.gpu.gemm_mma_shared()),
-                        _ => ("gemm_ffma", 256, 0),
-                    };
-                    bench.launch(kernel, grid, threads, shared, &gemm);
+                    // Many multiprocessors ask for small blocks, one for large ones.
+                    launch_gemm(&bench, &gemm, 1000);
                     let found = bench.floats(out, tokens * rows);
+                    launch_gemm(&bench, &gemm, 1);
+                    assert!(same_bits(&bench.floats(out, tokens * rows), &found));
                     for (token, x) in x.chunks(columns).enumerate() {
                         let (expected, bound) = product(&weight, x);
                         // 22 bits of the token's largest number, not of the group's.
@@ -298,15 +352,14 @@ fn a_matrix_product_is_that_of_f64_and_does_not_depend_on_its_neighbours() {
                             })
                             .collect();
                         let what = format!(
-                            "{kernel} {rows} x {columns}, {kind:?}, token {token} of {tokens}"
+                            "format {format}, {rows} x {columns}, {kind:?}, {token} of {tokens}"
                         );
                         check(&found[token * rows..][..rows], &(expected, bound), &what);
                     }
                     // The first token alone.
                     let one = Gemm { tokens: 1, ..gemm };
-                    bench.launch(kernel, [grid[0], 1], threads, shared, &one);
-                    let alone = bench.floats(out, rows);
-                    assert!(alone.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits()));
+                    launch_gemm(&bench, &one, 1000);
+                    assert!(same_bits(&bench.floats(out, rows), &found[..rows]));
                 }
             }
         }

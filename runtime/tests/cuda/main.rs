@@ -7,11 +7,13 @@ mod depth;
 mod kernels;
 mod models;
 mod planner;
+mod prefill;
 mod refusals;
 mod slots;
 #[path = "../model/support/mod.rs"]
 #[allow(dead_code, reason = "the suite of the CPU uses the rest")]
 mod support;
+mod together;
 mod token;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

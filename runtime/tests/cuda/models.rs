@@ -27,7 +27,7 @@ fn device(folder: &Path, options: CudaOptions) -> CudaDevice {
 /// Both ways of multiplying prompts, with chunks of a size that windows do not divide.
 fn options(chunk: usize, products: Products) -> CudaOptions {
     let memory = Some(256 << 20);
-    CudaOptions { chunk, products: Some(products), memory, ..CudaOptions::default() }
+    CudaOptions { chunk: Some(chunk), products: Some(products), memory, ..CudaOptions::default() }
 }
 
 /// Logits `[tokens, vocabulary]` with every token through every layer.

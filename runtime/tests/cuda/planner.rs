@@ -29,7 +29,7 @@ fn random_settings_take_what_was_planned_and_answer() {
         let options = CudaOptions {
             memory: Some((16 + below(600)) << 20),
             context: [None, Some(64 + below(900))][below(2)],
-            chunk: 1 + below(700),
+            chunk: [None, Some(1 + below(700))][below(2)],
             slots,
             kv: [KvType::F16, KvType::Bf16, KvType::Q8][below(3)],
             table: [None, Some(TablePlace::Gpu), Some(TablePlace::Host), Some(TablePlace::Disk)]
@@ -101,7 +101,7 @@ fn a_limit_that_is_too_small_names_what_would_fit() {
         let options = CudaOptions {
             memory: Some(memory),
             context: Some(LONGEST),
-            chunk: 8,
+            chunk: Some(8),
             ..CudaOptions::default()
         };
         CudaDevice::load(&checkpoint, options, &mut |_| {})

@@ -63,7 +63,7 @@ impl CudaDevice {
         Ok(self.gpu.run(&self.graphs[slot.0])?)
     }
 
-    fn commit_step(&mut self, slot: Slot) {
+    pub(super) fn commit_step(&mut self, slot: Slot) {
         if let Some(cache) = &mut self.slots[slot.0] {
             cache.length += 1;
         }

@@ -1,7 +1,7 @@
 //! A card: weights in one arena, a decode step as one captured graph, prompts in chunks.
 //!
 //! `plan` decides what fits, `layout` what lies where, `load.rs` and `upload.rs` bring it there, `passes` is the
-//! forward pass, which `prompt.rs` and `decode.rs` run, `snapshot.rs` copies what slots hold.
+//! forward pass, which `prompt.rs`, `decode.rs` and `together.rs` run, `snapshot.rs` copies what slots hold.
 
 mod decode;
 mod layout;
@@ -12,6 +12,7 @@ mod plan;
 mod probe;
 mod prompt;
 mod snapshot;
+mod together;
 mod upload;
 
 pub use load::LoadReport;
@@ -20,7 +21,7 @@ pub use passes::Products;
 pub use plan::{KvType, Plan, Sizes, TablePlace, Wish};
 pub use probe::{plan_for_shape, read_bandwidth};
 
-use super::{Device, Slot, SlotMemory, Wanted, Work};
+use super::{DecodeStep, Decoded, Device, Slot, SlotMemory, Wanted, Work};
 use crate::error::{Result, RuntimeError};
 use crate::model::MemoryPlan;
 use crate::traffic::Traffic;
@@ -50,6 +51,8 @@ pub struct CudaDevice {
     slots: Vec<Option<Cache>>,
     /// By slot: its decode step.
     graphs: Vec<Graph>,
+    /// A step of two sequences at once, of three and so on; empty where they go one by one.
+    batch_graphs: Vec<Graph>,
     /// `Step` on its way to the card, and what comes back.
     mailbox: Pinned,
     load: LoadReport,
@@ -80,7 +83,7 @@ impl CudaDevice {
     ) -> Result<Self> {
         let Survey { config, weights, notes, bytes } = survey(checkpoint)?;
         check_shape(&config, &weights, options.kv)?;
-        for (name, value) in [("chunk", options.chunk), ("slots", options.slots)] {
+        for (name, value) in [("chunk", options.chunk.unwrap_or(1)), ("slots", options.slots)] {
             if value == 0 {
                 return Err(crate::engine::setting(name, 0, "at least 1".into()));
             }
@@ -96,16 +99,23 @@ impl CudaDevice {
         gpu.allow_overlap(options.overlap);
         let free = gpu.free_memory()?;
         let available = free.saturating_sub(RESERVE.min(free / 8));
-        let wish = Wish {
+        let mut wish = Wish {
             limit: options.memory.map_or(available, |limit| limit.min(free)),
             context: options.context,
             table: options.table,
             kv: options.kv,
-            chunk: options.chunk,
+            chunk: options.chunk.unwrap_or(1),
             slots: options.slots,
             multiprocessors: gpu.card().multiprocessors,
         };
-        let plan = plan::plan(&config.text, &weights, &wish)?;
+        let plan = match options.chunk {
+            Some(_) => plan::plan(&config.text, &weights, &wish)?,
+            None => {
+                let (plan, chunk) = plan::plan_with_chunk(&config.text, &weights, &wish)?;
+                wish.chunk = chunk;
+                plan
+            }
+        };
         let traffic = Traffic::of(
             &weights,
             &config.text,
@@ -119,7 +129,7 @@ impl CudaDevice {
 
         let begin = Instant::now();
         let (table, load) = fill(&gpu, checkpoint, &layout, &arena, &plan, bytes, progress, begin)?;
-        let mailbox = gpu.pinned(64)?;
+        let mailbox = gpu.pinned(together::MAILBOX)?;
         let slots = options.slots;
         let mut device = Self {
             outside: gpu.card().memory - free,
@@ -135,6 +145,7 @@ impl CudaDevice {
             table,
             slots: vec![None; slots],
             graphs: Vec::new(),
+            batch_graphs: Vec::new(),
             mailbox,
             load,
             traffic,
@@ -147,6 +158,7 @@ impl CudaDevice {
         device.tensor_token = device.products == Products::Mma
             && passes::fits_tensor_cores(&device.config.text, &device.layout, device.gpu.card());
         device.capture_steps()?;
+        device.capture_batches()?;
         device.taken =
             (device.gpu.card().memory - device.gpu.free_memory()?).saturating_sub(device.outside);
         Ok(device)
@@ -165,6 +177,11 @@ impl CudaDevice {
     /// Positions of a sequence.
     pub fn context(&self) -> usize {
         self.plan.context
+    }
+
+    /// Prompt tokens in one pass.
+    pub fn chunk(&self) -> usize {
+        self.layout.work.chunk
     }
 
     /// What lies on the card.
@@ -191,6 +208,11 @@ impl CudaDevice {
     /// matrix has f16 steps and whole tiles.
     pub fn takes_tokens_on_tensor_cores(&self) -> bool {
         self.tensor_token
+    }
+
+    /// Sequences whose tokens go through the layers together at most; 1: none do.
+    pub fn tokens_together(&self) -> usize {
+        if self.batch_graphs.is_empty() { 1 } else { self.layout.batch.tokens }
     }
 
     /// How loading went.
@@ -266,7 +288,7 @@ impl CudaDevice {
                 let kind = layout::kind_of(placed.stored.storage) as i32;
                 let (values, steps) = (work.table_words, work.table_steps);
                 let columns = placed.stored.columns as i32;
-                let rows = work.chunk as i32;
+                let rows = work.table_rows as i32;
                 (Matrix { values, steps, rows, columns, kind, padding: 0 }, true)
             }),
         };
@@ -359,6 +381,10 @@ impl Device for CudaDevice {
 
     fn decode_greedy(&mut self, slot: Slot, token: u32) -> Result<u32> {
         self.step_to_likeliest(slot, token)
+    }
+
+    fn decode_together(&mut self, steps: &[DecodeStep]) -> Vec<Result<Decoded>> {
+        self.steps_together(steps)
     }
 }
 

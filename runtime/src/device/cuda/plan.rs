@@ -6,6 +6,7 @@ use crate::error::{Result, RuntimeError};
 use crate::model::Weights;
 use crate::weights::Stored;
 use w4pack_format::config::TextConfig;
+use w4pack_kernels::cuda::parameters::BATCH_TOKENS;
 
 /// How keys and values are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -104,14 +105,16 @@ const BLOCK: usize = 2 << 20;
 /// Bytes that the driver takes for a kernel of a captured graph, and kernels of a layer: more than
 /// were seen.
 const GRAPH_NODE: usize = 2048;
-const KERNELS_OF_LAYER: usize = 10;
+const KERNELS_OF_LAYER: usize = 11;
 
 /// Bytes of the host's memory for which the card keeps a byte of page table: 8 for a page of 4 KiB.
 const MAPPED: usize = 512;
 
-/// What the driver takes for the decode steps of all slots and for `mapped` bytes of the host's memory.
+/// What the driver takes for the decode steps of all slots, one by one and together, and for `mapped`
+/// bytes of the host's memory.
 pub(super) fn driver_bytes(layers: usize, slots: usize, mapped: usize) -> usize {
-    let graphs = slots * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE;
+    let graphs = slots + slots.min(BATCH_TOKENS) - 1;
+    let graphs = graphs * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE;
     (graphs + mapped / MAPPED).next_multiple_of(BLOCK)
 }
 
@@ -137,6 +140,29 @@ pub struct Plan {
     pub table: TablePlace,
     /// Bytes by purpose.
     pub sizes: Sizes,
+}
+
+/// The plan, and the prompt tokens in one pass where nobody says (`wish.chunk` is not looked at): a
+/// large card is full from about 2,048 on. Their work space is a small part of the memory, and neither
+/// the context nor the place of the table suffers by it.
+///
+/// Errors: those of [`plan`] with the shortest chunk.
+pub(super) fn plan_with_chunk(
+    text: &TextConfig,
+    weights: &Weights<Stored>,
+    wish: &Wish,
+) -> Result<(Plan, usize)> {
+    const LEAST: usize = 256;
+    const PART: usize = 48;
+    let least = plan(text, weights, &Wish { chunk: LEAST, ..*wish })?;
+    for chunk in [2048, 1024, 512] {
+        let Ok(found) = plan(text, weights, &Wish { chunk, ..*wish }) else { continue };
+        let takes_little = found.sizes.work <= least.sizes.work + wish.limit / PART;
+        if takes_little && found.table == least.table {
+            return Ok((found, chunk));
+        }
+    }
+    Ok((least, LEAST))
 }
 
 /// The longest context (or the one wished for) that fits into `wish.limit`.

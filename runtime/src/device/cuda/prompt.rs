@@ -5,6 +5,7 @@ use super::layout;
 use super::load::Table;
 use super::{CudaDevice, Slot, Wanted, Work};
 use crate::error::{Result, RuntimeError};
+use w4pack_kernels::cuda::Address;
 
 impl CudaDevice {
     /// Reads a piece of a prompt, in chunks.
@@ -90,11 +91,14 @@ impl CudaDevice {
     }
 
     pub(super) fn download_logits(&self) -> Result<Vec<f32>> {
+        self.download_row(self.layout.work.logits)
+    }
+
+    /// A row of logits that the head has written.
+    pub(super) fn download_row(&self, from: Address) -> Result<Vec<f32>> {
         let mut logits = vec![0.0f32; self.config.text.vocab_size];
-        // SAFETY: the head has written a row of the vocabulary.
-        unsafe {
-            self.gpu.download(bytemuck::cast_slice_mut(&mut logits), self.layout.work.logits)?;
-        }
+        // SAFETY: the callers' address is that of a row of the vocabulary.
+        unsafe { self.gpu.download(bytemuck::cast_slice_mut(&mut logits), from)? };
         Ok(logits)
     }
 
@@ -116,7 +120,8 @@ impl CudaDevice {
             for (&token, row) in tokens.iter().zip(part.chunks_exact_mut(bytes)) {
                 checkpoint.read_range(tensor, u64::from(token) * bytes as u64, row)?;
             }
-            // SAFETY: the plan has rows for a chunk of tokens.
+            // SAFETY: the plan has rows for a chunk of tokens, and for a token of every slot that
+            // goes together with others.
             unsafe { self.gpu.upload(target, part)? };
         }
         Ok(())

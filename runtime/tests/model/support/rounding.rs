@@ -7,8 +7,8 @@
 //! |---|---|
 //! | an activation of a product | 2^-21 of the largest of its row (22 bits are kept) |
 //! | a sum in f32 of n products | 2^-23 √n of the larger of the sum and the root of its squares |
-//! | a norm, GELU, the softcap, a rotated query | 2^-21 of itself |
-//! | a weight of attention | 2^-22 of itself and 2^-25 of the largest (two f16 numbers) |
+//! | a norm, GELU, the softcap | 2^-21 of itself |
+//! | a query, a weight of attention | 2^-11 of itself, and a weight 2^-25 of the largest: f16, as tensor cores take them in a prompt (ordinary cores, and those for single tokens, are closer) |
 //! | a key or a value | as the cache keeps it: f16, bf16, or a step of 32 of them |
 //!
 //! The bounds are those that the kernels' own tests hold against f64 (`tests/cuda/kernels.rs`,
@@ -179,7 +179,7 @@ impl<S: Kept<f64>> Arithmetic for Rounded<S> {
             let (token, key_head) = (row / count, row % count / queries_per_key);
             let part = key_head * head_dim..(key_head + 1) * head_dim;
             let mut query = query.to_vec();
-            self.each(&mut query, 2f64.powi(-21));
+            self.each(&mut query, 2f64.powi(-11));
             let visible = kept.visible(first + token);
             let mut weights = Vec::new();
             for position in visible.clone() {
@@ -188,7 +188,7 @@ impl<S: Kept<f64>> Arithmetic for Rounded<S> {
             }
             let most = weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             for weight in &mut weights {
-                *weight = (*weight - most).exp() * (1.0 + 2f64.powi(-22) * self.draw());
+                *weight = (*weight - most).exp() * (1.0 + 2f64.powi(-11) * self.draw());
                 *weight += 2f64.powi(-25) * self.draw();
             }
             let total: f64 = weights.iter().sum();
