@@ -2,7 +2,7 @@
 //! skipped layers.
 
 use crate::support::random::{self, WINDOW};
-use crate::support::rounding::{KeptIn, tolerance};
+use crate::support::rounding::{Roundings, tolerance};
 use crate::support::*;
 use half::{bf16, f16};
 use w4pack_format::scale::ScaleDtype;
@@ -302,7 +302,7 @@ fn an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off() {
             &tokens,
             Wanted::All,
         );
-        let allowed = tolerance::<f16, _>(&exact, KeptIn::Numbers, |rounded| {
+        let allowed = tolerance::<f16, _>(&exact, Roundings::SINGLE, |rounded| {
             pass(&model, rounded, &mut Cache::new(text, count), &tokens, Wanted::All)
         });
         let mut cache = Cache::new(text, count);
