@@ -158,7 +158,7 @@ pub(super) fn plan_with_chunk(
     for chunk in [2048, 1024, 512] {
         let Ok(found) = plan(text, weights, &Wish { chunk, ..*wish }) else { continue };
         let takes_little = found.sizes.work <= least.sizes.work + wish.limit / PART;
-        if takes_little && found.table == least.table {
+        if takes_little && (found.context, found.table) == (least.context, least.table) {
             return Ok((found, chunk));
         }
     }
