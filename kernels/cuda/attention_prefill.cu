@@ -10,7 +10,7 @@
 //
 // Moves: the visible keys and values once for every 16 tokens and head, from the second-level
 // cache. Limit: f32 multiply-adds, 4 * head_dim * heads for each (token, visible position).
-#include "kv.cuh"
+#include "attend.cuh"
 
 constexpr int QUERIES = 16, KEYS = 64, SLICE = 32, THREADS = 128;
 
@@ -68,17 +68,6 @@ template <int TYPE, int HEAD_DIM> __device__ __forceinline__ void rope_rows(cons
         kv_store<TYPE>(numbers[i], is_key ? rows.keys : rows.values,
                        is_key ? rows.key_steps : rows.value_steps, index + 32 * i + lane);
 }
-
-struct Attend {
-    KvLayer cache;
-    const float *q; // [tokens, stride], normed and rotated
-    float *out;     // [tokens, heads * head_dim]
-    u64 stride;
-    int first; // position of the first token
-    int staged_first; // position of the first staged row
-    int tokens;
-    int heads;
-};
 
 // Grid (ceil(tokens / 16), heads).
 template <int TYPE, int HEAD_DIM> __device__ __forceinline__ void attend(const Attend &a) {

@@ -20,6 +20,35 @@ struct Ends {
 struct Digits {
     uint4 *planes;
     Ends *ends; // [groups]
+
+    // Digit 0 of a word, and as many u32 further digits 1 and 2.
+    __device__ __forceinline__ u32 *word_of(int groups, int group, int word) const {
+        return (u32 *)(planes + word / 2 * groups + group) + word % 2 * 2;
+    }
+    __device__ __forceinline__ int stride(int groups) const { return 2 * groups * 4; }
+    __device__ __forceinline__ Ends &ends_of(int group) const { return ends[group]; }
+};
+
+// The digits of one of up to sixteen vectors, which lie as products of several tokens take them: eight
+// vectors side by side, in each group first [3 digits][8 vectors][4 words][even, odd], then [8] ends.
+struct BatchDigits {
+    static constexpr int TOKENS = 8;
+    static constexpr int ENDS = 3 * TOKENS * GROUP, GROUP_BYTES = ENDS + TOKENS * (int)sizeof(Ends);
+    char *words; // of this vector in group 0
+    char *ends;
+
+    __device__ __forceinline__ BatchDigits(char *memory, int groups, int token) {
+        char *eight = memory + token / TOKENS * groups * GROUP_BYTES;
+        words = eight + token % TOKENS * GROUP;
+        ends = eight + ENDS + token % TOKENS * sizeof(Ends);
+    }
+    __device__ __forceinline__ u32 *word_of(int, int group, int word) const {
+        return (u32 *)(words + group * GROUP_BYTES) + word * 2;
+    }
+    __device__ __forceinline__ int stride(int) const { return TOKENS * GROUP / 4; }
+    __device__ __forceinline__ Ends &ends_of(int group) const {
+        return *(Ends *)(ends + group * GROUP_BYTES);
+    }
 };
 
 // Bytes of the digits of a vector of `columns` numbers.
@@ -32,7 +61,8 @@ __device__ __forceinline__ Digits digits_at(void *memory, int groups) {
 
 // Writes eight neighbouring numbers, `chunk` counting in eights; the four lanes of a group call it
 // together, and the whole warp (numbers beyond the end are 0 and `on` is false).
-__device__ __forceinline__ void write_digits(const Digits &to, int groups, int chunk, bool on,
+template <class To>
+__device__ __forceinline__ void write_digits(const To &to, int groups, int chunk, bool on,
                                              const float (&x)[8]) {
     u32 largest = 0; // of the absolute bits, so that NaN and infinity win
 #pragma unroll
@@ -54,8 +84,8 @@ __device__ __forceinline__ void write_digits(const Digits &to, int groups, int c
     sum += __shfl_xor_sync(ALL, sum, 2);
     if (!on) return;
     const int group = chunk / 4, word = chunk % 4;
-    u32 *plane = (u32 *)(to.planes + word / 2 * groups + group) + word % 2 * 2;
-    const int stride = 2 * groups * 4; // from a digit to the next
+    u32 *plane = to.word_of(groups, group, word);
+    const int stride = to.stride(groups);
 #pragma unroll
     for (int odd = 0; odd < 2; odd++) {
         const u32 low0 = __byte_perm(t[odd], t[2 + odd], 0x5140);      // bytes 0 0 1 1
@@ -68,7 +98,7 @@ __device__ __forceinline__ void write_digits(const Digits &to, int groups, int c
     }
     if (word == 0) {
         const u32 power = (u32)(127 - 20 + exponent) << 23;
-        to.ends[group] =
+        to.ends_of(group) =
             Ends{__uint_as_float(largest >= 0x7f800000u ? 0x7fc00000u : power), -8 * sum};
     }
 }
@@ -107,8 +137,8 @@ struct Input {
 // work, so that sums come out the same in blocks of more.
 //
 // Without MAY_BE_PLAIN there is a delta or a norm, and no code for the other case.
-template <int THREADS, bool MAY_BE_PLAIN = true>
-__device__ __forceinline__ float stage(const Input &in, int columns, const Digits &to, float *scratch,
+template <int THREADS, bool MAY_BE_PLAIN = true, class To = Digits>
+__device__ __forceinline__ float stage(const Input &in, int columns, const To &to, float *scratch,
                                        bool write_stream) {
     constexpr int TEAM = 256;
     static_assert(THREADS >= TEAM, "a block has the threads that make digits");

@@ -5,7 +5,7 @@
 #include "common.cuh"
 
 // x[token] = row * sqrt(hidden), and the cosines and sines of the token's position for every kind
-// of layer. A block a token. `ids` null: the token of a decode step, which the host gave or the
+// of layer. A block a token. `ids` null: the tokens of decode steps, each of which the host gave or the
 // previous step's head chose; the place for the next choice is then cleared.
 extern "C" __global__ void __launch_bounds__(256)
 embed(Matrix table, const int *ids, int first, Step *step, int *ids_out, float factor, float *x,
@@ -17,12 +17,13 @@ embed(Matrix table, const int *ids, int first, Step *step, int *ids_out, float f
         id = ids[blockIdx.x];
         position = first + blockIdx.x;
     } else {
+        step += blockIdx.x;
         id = step->token >= 0 ? step->token : (int)~(u32)step->best;
         position = step->position;
         __syncthreads();
         if (threadIdx.x == 0) {
             step->best = 0;
-            *ids_out = id;
+            ids_out[blockIdx.x] = id;
         }
     }
     float *out = x + (size_t)blockIdx.x * table.columns;

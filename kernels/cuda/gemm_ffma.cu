@@ -14,9 +14,10 @@ constexpr int TILE = 64, THREADS = 256;
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_ffma(const Gemm a) {
     __shared__ __align__(16) float weights[GROUP][TILE + 4];
     __shared__ __align__(16) float x[GROUP][TILE + 4];
-    const int row0 = blockIdx.x * TILE, token0 = blockIdx.y * TILE;
+    const Share weight = share_of_block<TILE>(a);
+    const int row0 = weight.row0, token0 = blockIdx.y * TILE;
     const int r = threadIdx.x % 16 * 4, t = threadIdx.x / 16 * 4;
-    const int columns = a.weight.columns, groups = columns / GROUP;
+    const int columns = a.part[0].columns, groups = columns / GROUP;
     const float *in = (const float *)a.x.values;
     let_next_start();
     wait_for_previous();
@@ -27,14 +28,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_ffma(const Gemm a) {
             const int row = threadIdx.x / 4, word = threadIdx.x % 4;
             const size_t index = (size_t)(row0 + row) * groups + group;
             float value[8] = {};
-            if (row0 + row < a.weight.rows) {
-                if (a.weight.kind == PLAIN_BF16) {
-                    const u16 *from = (const u16 *)a.weight.values + index * GROUP + word * 8;
+            if (row0 + row < weight.rows) {
+                if (weight.kind == PLAIN_BF16) {
+                    const u16 *from = (const u16 *)weight.values + index * GROUP + word * 8;
                     for (int i = 0; i < 8; i++) value[i] = from_bf16(from[i]);
                 } else {
-                    const u32 bits = __ldg((const u32 *)a.weight.values + index * 4 + word);
+                    const u32 bits = __ldg((const u32 *)weight.values + index * 4 + word);
                     const float step =
-                        step_value(load_step(a.weight.steps, a.weight.kind, index), a.weight.kind);
+                        step_value(load_step(weight.steps, weight.kind, index), weight.kind);
                     for (int i = 0; i < 8; i++) value[i] = ((int)(bits >> 4 * i & 15) - 8) * step;
                 }
             }
@@ -59,6 +60,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_ffma(const Gemm a) {
     }
     for (int j = 0; j < 4; j++)
         for (int i = 0; i < 4; i++)
-            if (row0 + r + i < a.weight.rows && token0 + t + j < a.tokens)
-                a.out[(token0 + t + j) * a.out_stride + row0 + r + i] = sum[i][j];
+            if (row0 + r + i < weight.rows && token0 + t + j < a.tokens)
+                a.out[(token0 + t + j) * a.out_stride + weight.begin + row0 + r + i] = sum[i][j];
 }

@@ -66,13 +66,6 @@ __device__ __forceinline__ Row row_of(const Gemv &g, int row, int part) {
     return row_in(g.part[2], row - g.part[1].rows);
 }
 
-// Float bits in an order of integers; NaN of either sign above everything.
-__device__ __forceinline__ u32 ordered(float value) {
-    const u32 bits = __float_as_uint(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 // Plain values: rare on a card (an off-grid tensor, a checkpoint that was never packed), so simple:
 // one value after another, with the activation put together again from its digits.
 template <int M>

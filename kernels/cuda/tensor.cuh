@@ -42,6 +42,12 @@ __device__ __forceinline__ void mma_halves(float (&d)[4], const u32 (&a)[4], u32
 #endif
 }
 
+// Two numbers as the halves of a word.
+__device__ __forceinline__ u32 half_pair(float low, float high) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *(const u32 *)&pair;
+}
+
 // Turns an 8 x 8 tile of halves round: lane (r, t) gives row r, columns 2t and 2t+1, and gets column
 // r, rows 2t and 2t+1.
 __device__ __forceinline__ u32 transposed(u32 pair) {

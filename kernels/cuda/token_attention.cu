@@ -1,4 +1,5 @@
-// Attention of one token on tensor cores, for eight query heads that share keys and values in f16.
+// Attention of one token on tensor cores, for eight query heads that share keys and values in f16; or of
+// one token each of several sequences, which do not meet: every block works for one token.
 //
 // Idea: the scores of 16 keys for 8 heads are one row of tensor-core products with the keys as they lie
 // in the cache (a lane's 16 bytes are two fragments) and q as a high and a low f16. The weighted sum
@@ -43,7 +44,20 @@ struct TokenAttention {
     int pairs;
     int heads;
     int max_pieces;
+    // Of several tokens all of this lies one after another, but for digits, which are BatchDigits.
+    const int *slots; // of each token; null: one token, of the slot that `cache` is
+    u64 slot_bytes;   // from a slot's rows to the next one's
+    int qkv_stride;   // numbers from a token's q, k and v to the next one's
+    int turns_stride;
 };
+
+// Digits of one token's head: what a warp's lanes hold.
+__device__ __forceinline__ void write_digits_of(const TokenAttention &a, int token, int head_dim, int chunk,
+                                                bool on, const float (&numbers)[8]) {
+    const int groups = a.heads * head_dim / GROUP;
+    if (a.slots) write_digits(BatchDigits(a.digits_out, groups, token), groups, chunk, on, numbers);
+    else write_digits(digits_at(a.digits_out, groups), groups, chunk, on, numbers);
+}
 
 // The pieces of the positions that a query at `position` sees.
 struct Range {
@@ -56,10 +70,6 @@ struct Range {
     __device__ __forceinline__ int pieces() const { return (count + size - 1) / size; }
 };
 
-__device__ __forceinline__ u32 half_pair(float low, float high) {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return *(const u32 *)&pair;
-}
 __device__ __forceinline__ u32 rest_pair(float low, float high, u32 rounded) {
     const float2 f = __half22float2(*(const __half2 *)&rounded);
     return half_pair(low - f.x, high - f.y);
@@ -103,13 +113,15 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
     __shared__ float warp_most[WARPS][HEADS], warp_total[WARPS][HEADS];
     __shared__ __align__(16) Piece<HEAD_DIM> piece;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = lane / 4, t = lane % 4;
-    const int kv_head = blockIdx.y, head0 = kv_head * HEADS;
+    const int token = blockIdx.y / a.cache.kv_heads, kv_head = blockIdx.y - token * a.cache.kv_heads;
+    const int head0 = kv_head * HEADS;
     const size_t row_size = (size_t)a.cache.kv_heads * HEAD_DIM;
-    const __half *keys = (const __half *)a.cache.stored.keys + kv_head * HEAD_DIM;
-    const __half *values = (const __half *)a.cache.stored.values + kv_head * HEAD_DIM;
     let_next_start();
-    // No kernel of a step writes the position: the host does, before the first.
-    const int position = a.step->position;
+    // No kernel of a step writes positions and slots: the host does, before the first.
+    const int position = a.step[token].position;
+    const size_t slot_at = (a.slots ? a.slots[token] * a.slot_bytes : 0) / sizeof(__half) + kv_head * HEAD_DIM;
+    const __half *keys = (const __half *)a.cache.stored.keys + slot_at;
+    const __half *values = (const __half *)a.cache.stored.values + slot_at;
     const Range range(position, SLIDING ? a.cache.window : 0, a.max_pieces);
     const int begin = range.first + blockIdx.x * range.size;
     const int end = min(begin + range.size, position + 1);
@@ -169,19 +181,22 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
         // this piece, two warps one of these.
         const bool has_own = a.k && end == position + 1 && warp >= 2;
         const bool is_key = warp == 2;
+        const float2 *turns = a.turns + token * a.turns_stride;
         float q[2][N], own[N];
 #pragma unroll
         for (int j = 0; j < 2; j++)
 #pragma unroll
             for (int i = 0; i < N; i++)
-                q[j][i] = __ldcg(a.q + (head0 + warp + j * WARPS) * HEAD_DIM + 32 * i + lane);
+                q[j][i] = __ldcg(a.q + token * a.qkv_stride + (head0 + warp + j * WARPS) * HEAD_DIM +
+                                 32 * i + lane);
         if (has_own)
 #pragma unroll
             for (int i = 0; i < N; i++)
-                own[i] = __ldcg((is_key ? a.k : a.v) + kv_head * HEAD_DIM + 32 * i + lane);
+                own[i] = __ldcg((is_key ? a.k : a.v) + token * a.qkv_stride + kv_head * HEAD_DIM +
+                                32 * i + lane);
 #pragma unroll
         for (int j = 0; j < 2; j++)
-            norm_and_rotate<HEAD_DIM>(q[j], a.q_norm, a.epsilon, a.turns, a.pairs);
+            norm_and_rotate<HEAD_DIM>(q[j], a.q_norm, a.epsilon, turns, a.pairs);
 #pragma unroll
         for (int j = 0; j < 2; j++)
 #pragma unroll
@@ -193,7 +208,7 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
             }
         if (has_own) {
             norm_and_rotate<HEAD_DIM>(own, is_key ? a.k_norm : nullptr, a.epsilon,
-                                      is_key ? a.turns : nullptr, a.pairs);
+                                      is_key ? turns : nullptr, a.pairs);
             __half *to = (__half *)(is_key ? keys : values) + row_of(position);
 #pragma unroll
             for (int i = 0; i < N; i++) to[32 * i + lane] = __float2half_rn(own[i]);
@@ -348,14 +363,13 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
             joined[d] = sum / all;
         }
         cluster_barrier(); // no block ends while another reads its sums
-        const int groups = a.heads * HEAD_DIM / GROUP;
         for (int first = 32 * warp; first < HEAD_DIM / 8; first += THREADS) {
             const bool on = first + lane < HEAD_DIM / 8;
             float numbers[8];
 #pragma unroll
             for (int i = 0; i < 8; i++) numbers[i] = on ? joined[8 * (first + lane) + i] : 0.f;
             const int chunk = (head0 + head) * (HEAD_DIM / 8) + first + lane;
-            write_digits(digits_at(a.digits_out, groups), groups, chunk, on, numbers);
+            write_digits_of(a, token, HEAD_DIM, chunk, on, numbers);
         }
         return;
     }
@@ -365,23 +379,24 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
 #pragma unroll 1
     for (int i = threadIdx.x; i < HEADS * HEAD_DIM; i += THREADS) {
         const int head = i / HEAD_DIM, d = i % HEAD_DIM;
-        const size_t at = (size_t)(head0 + head) * a.max_pieces + blockIdx.x;
+        const size_t at = (size_t)(token * a.heads + head0 + head) * a.max_pieces + blockIdx.x;
         a.pieces[at * HEAD_DIM + d] = piece.sums[head][d];
         if (d == 0) a.piece_state[at] = piece.state[head];
     }
 }
 
-// Joins pieces in order and leaves digits. Grid (head_dim / 32, heads): a block a group.
+// Joins pieces in order and leaves digits. Grid (head_dim / 32, tokens * heads): a block a group.
 constexpr int MOST_PIECES = 512;
 extern "C" __global__ void __launch_bounds__(THREADS) token_join(const TokenAttention a) {
     __shared__ float factors[MOST_PIECES];
     __shared__ float parts[WARPS][GROUP];
     __shared__ float scratch[2 * WARPS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int head_dim = a.cache.head_dim, head = blockIdx.y;
+    const int head_dim = a.cache.head_dim, token = blockIdx.y / a.heads;
+    const int head = blockIdx.y - token * a.heads;
     let_next_start();
-    const int pieces = Range(a.step->position, a.cache.window, a.max_pieces).pieces();
-    const float2 *state = a.piece_state + (size_t)head * a.max_pieces;
+    const int pieces = Range(a.step[token].position, a.cache.window, a.max_pieces).pieces();
+    const float2 *state = a.piece_state + (size_t)blockIdx.y * a.max_pieces;
     wait_for_previous();
     float largest = MINUS_INFINITY;
     for (int p = lane; p < pieces; p += 32) largest = fmaxf(largest, __ldcg(&state[p].x));
@@ -395,7 +410,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) token_join(const TokenAtte
         all += s.y * factors[p];
     }
     all = block_sum<THREADS>(all, scratch);
-    const float *sums = a.pieces + (size_t)head * a.max_pieces * head_dim + blockIdx.x * GROUP + lane;
+    const float *sums =
+        a.pieces + (size_t)blockIdx.y * a.max_pieces * head_dim + blockIdx.x * GROUP + lane;
     float sum = 0.f;
 #pragma unroll 8
     for (int p = warp; p < pieces; p += WARPS)
@@ -411,9 +427,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) token_join(const TokenAtte
     float numbers[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) numbers[i] = lane < 4 ? parts[0][8 * lane + i] : 0.f;
-    const int groups = a.heads * head_dim / GROUP;
     const int group = head * (head_dim / GROUP) + blockIdx.x;
-    write_digits(digits_at(a.digits_out, groups), groups, 4 * group + lane, lane < 4, numbers);
+    write_digits_of(a, token, head_dim, 4 * group + lane, lane < 4, numbers);
 }
 
 #if __CUDA_ARCH__ >= 900

@@ -16,6 +16,7 @@
 // Moves: rows * columns * (1/2 + 2/32) bytes of weights. Limit: latency on large cards (start, one
 // trip to the second-level cache, digits, one to six tiles a warp, end), read bandwidth on small ones.
 #include "ahead.cuh"
+#include "copies.cuh"
 #include "digits.cuh"
 #include "tensor.cuh"
 
@@ -83,33 +84,6 @@ struct Slot {
     u16 steps[2][QUADS][8][4]; // by row and lane of the row
 };
 
-// BYTES to shared memory, zeros where `on` is false.
-template <int BYTES> __device__ __forceinline__ void copy(void *to, const void *from, bool on) {
-#if __CUDA_ARCH__ >= 800
-    const u32 address = (u32)__cvta_generic_to_shared(to);
-    if (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-                     "r"(on ? 16 : 0));
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(address), "l"(from),
-                     "r"(on ? 8 : 0));
-#else
-    if (BYTES == 16) *(uint4 *)to = on ? __ldg((const uint4 *)from) : make_uint4(0, 0, 0, 0);
-    else *(uint2 *)to = on ? __ldg((const uint2 *)from) : make_uint2(0, 0);
-#endif
-}
-__device__ __forceinline__ void end_of_copies() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-// Until all but the last OPEN groups of copies are there.
-template <int OPEN> __device__ __forceinline__ void wait_for_copies() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory");
-#endif
-}
-
 // `low` are the digits 0 or 1 of the lane's column and `high` digit 2, for the words 0 and 1 of the
 // group and for 2 and 3; zeros where the columns are another group's.
 __device__ __forceinline__ void multiply(const uint4 (&words)[2], const u16 (&steps)[2],
@@ -140,13 +114,6 @@ __device__ __forceinline__ void fetch_digits(void *to, const char *from, int byt
     end_of_copies();
     wait_for_copies<0>();
     __syncthreads();
-}
-
-// Float bits in an order of integers; NaN of either sign above everything.
-__device__ __forceinline__ u32 ordered(float value) {
-    const u32 bits = __float_as_uint(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
 // LANES, COUNT and COLUMNS are what is known of the shape: lanes of a row, groups that each of them has

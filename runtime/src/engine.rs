@@ -137,6 +137,10 @@ pub struct CardReport {
     pub memory_table: String,
     /// The plan, in bytes.
     pub sizes: Sizes,
+    /// Bytes that were taken, measured.
+    pub taken: usize,
+    /// Bytes in use before: the driver's context, other programs.
+    pub outside: usize,
     /// How loading went.
     pub load: LoadReport,
 }
@@ -174,6 +178,8 @@ impl Engine {
         let card = CardReport {
             memory_table: device.memory_table(),
             sizes: device.plan().sizes,
+            taken: device.taken(),
+            outside: device.outside(),
             load: device.load_report(),
         };
         let engine = Self::on_device(config, notes, Box::new(device), options)?;

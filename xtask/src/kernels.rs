@@ -1,6 +1,7 @@
 //! Builds the CUDA kernels: for every source and target one compressed image and a line in
 //! `kernels/prebuilt/manifest.json`.
 
+use crate::nvcc;
 use crate::nvrtc::{Header, Nvrtc};
 use crate::wheels::{self, Release, Unpacked};
 use anyhow::{Context, Result, bail};
@@ -123,7 +124,23 @@ pub fn check(only: &[String]) -> Result<()> {
         bail!("{}\nhint: run `cargo xtask kernels` and commit what it writes", faults.join("\n"));
     }
     println!("{} images are what the sources give", built.images.len());
-    Ok(())
+    check_with_nvcc()
+}
+
+/// Has nvcc look at every source.
+fn check_with_nvcc() -> Result<()> {
+    let folder = root().join("kernels/cuda");
+    let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+    let mut sources = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
+    sources.retain(|path| path.extension().is_some_and(|extension| extension == "cu"));
+    sources.sort();
+    match nvcc::check(&sources, &root().join("target/xtask")) {
+        Err(error) if error.downcast_ref::<nvcc::Unavailable>().is_some() => {
+            println!("skipped: nvcc has not seen the kernels: {error:#}");
+            Ok(())
+        }
+        checked => checked,
+    }
 }
 
 fn read_manifest(prebuilt: &Path) -> Result<Manifest> {

@@ -15,6 +15,9 @@ pub struct BenchArguments {
     /// Lengths of the prompts to read, or `none`.
     #[arg(long, value_name = "TOKENS,…", default_value = "512", value_parser = Lengths::parse)]
     pub prompt_tokens: Lengths,
+    /// Numbers of answers that decode together, at the first depth; speeds are those of all, or `none`.
+    #[arg(long, value_name = "SLOTS,…", default_value = "none", value_parser = Lengths::parse)]
+    pub slots: Lengths,
     /// Tokens generated in one measurement.
     #[arg(long, value_name = "TOKENS", default_value_t = 32)]
     pub steps: usize,

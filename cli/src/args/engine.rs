@@ -25,9 +25,9 @@ pub struct EngineArguments {
     /// Guess tokens ahead and check several in one pass; answers stay the same.
     #[arg(long, value_enum, default_value_t = SpeculateName::Auto)]
     pub speculate: SpeculateName,
-    /// Prompt tokens in one pass.
-    #[arg(long, default_value_t = 256)]
-    pub chunk: usize,
+    /// Prompt tokens in one pass; default: 256 on the CPU, up to 2,048 on a GPU with room for them.
+    #[arg(long)]
+    pub chunk: Option<usize>,
     /// Threads; default: physical cores.
     #[arg(long)]
     pub threads: Option<usize>,

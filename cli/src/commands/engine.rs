@@ -81,7 +81,7 @@ fn open_cpu(
     }
     let options = EngineOptions {
         context: arguments.context,
-        chunk: arguments.chunk,
+        chunk: arguments.chunk.unwrap_or(EngineOptions::default().chunk),
         threads: arguments.threads.map(check_threads).transpose()?,
         kernels,
         precision: match arguments.fast {
@@ -132,7 +132,9 @@ fn open_card(
     let bar = Bytes::new("loading", quiet);
     let device = CudaDevice::load(checkpoint, options, &mut |seen| bar.set(seen.bytes, seen.total));
     bar.finish();
-    Ok(Engine::on_card(device?, arguments.chunk)?)
+    let device = device?;
+    let chunk = device.chunk();
+    Ok(Engine::on_card(device, chunk)?)
 }
 
 fn load_model(

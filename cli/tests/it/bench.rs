@@ -58,17 +58,24 @@ fn speeds_are_measured_in_turn_with_the_rival() {
             "2",
             "--chunk",
             "16",
+            "--slots",
+            "3",
         ],
         &["--rival", text(&rival), "--rival-model", text(&gguf), "--plot", text(&plot), "--json"],
     ];
     let report = stdout_json(&succeed(&arguments.concat()));
     let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value}"));
-    assert_eq!(report["read_bandwidth_bytes_per_second"]["samples"].as_array().unwrap().len(), 6);
+    assert_eq!(report["read_bandwidth_bytes_per_second"]["samples"].as_array().unwrap().len(), 8);
     assert_eq!(report["rival"]["build"], "0c1e570");
     assert!(report["device"].as_str().unwrap().contains("2 threads"));
     let (decode, prefill) = (&report["decode"], &report["prefill"][0]);
     assert_eq!((&decode[0]["depth"], &decode[1]["depth"]), (&0.into(), &40.into()));
     assert_eq!((&decode[1]["steps"], &prefill["tokens"]), (&4.into(), &33.into()));
+    // Answers together have no rival.
+    let together = &report["together"][0];
+    assert_eq!((&together["slots"], &together["depth"]), (&3.into(), &0.into()));
+    assert!(number(&together["tokens_per_second"]["median"]) > 0.0, "{together}");
+    assert!(together["ratio"].is_null());
     // What lies deeper reads more keys and values, and nothing else.
     assert!(number(&decode[1]["bytes"]) > number(&decode[0]["bytes"]));
     for measured in [&decode[0], &decode[1], prefill] {

@@ -11,6 +11,7 @@ mod gguf;
 mod hub;
 mod killed;
 mod load;
+mod notebook;
 mod official_loader;
 mod refusals;
 mod releases;

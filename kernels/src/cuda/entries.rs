@@ -1,7 +1,8 @@
 //! The kernels by name.
 
 /// Kernels whose names are not one of a source file's own: every entry point, by source.
-pub(super) const ENTRIES: [(&str, &[&str]); 10] = [
+pub(super) const ENTRIES: [(&str, &[&str]); 12] = [
+    ("attend_mma", &["attend_mma_64", "attend_mma_256", "attend_mma_512"]),
     (
         "attention_decode",
         &[
@@ -59,9 +60,35 @@ pub(super) const ENTRIES: [(&str, &[&str]); 10] = [
         ],
     ),
     ("bandwidth", &["read_all", "fill_random"]),
+    (
+        "batch_product",
+        &[
+            "batch_store_8_0",
+            "batch_store_8_1",
+            "batch_store_8_2",
+            "batch_store_8_3",
+            "batch_geglu_8_0",
+            "batch_geglu_8_3",
+            "batch_gated_8_0",
+            "batch_gated_8_3",
+            "batch_logits_8_0",
+            "batch_logits_8_3",
+            "batch_store_16_0",
+            "batch_store_16_1",
+            "batch_store_16_2",
+            "batch_store_16_3",
+            "batch_geglu_16_0",
+            "batch_geglu_16_3",
+            "batch_gated_16_0",
+            "batch_gated_16_3",
+            "batch_logits_16_0",
+            "batch_logits_16_3",
+            "batch_digits",
+        ],
+    ),
     ("embed", &["embed", "per_layer_inputs"]),
     ("gemm_ffma", &["gemm_ffma"]),
-    ("gemm_mma", &["gemm_mma"]),
+    ("gemm_mma", &["gemm_mma", "gemm_mma_wide"]),
     (
         "gemv",
         &[

@@ -134,11 +134,9 @@ impl Gpu {
         matches!(self.target.name, "sm_90" | "sm_100" | "sm_120")
     }
 
-    /// Bytes of shared memory that `gemm_mma` of these kernels wants: two tiles from sm_80 on, one in
-    /// older code and in PTX, which is made for the oldest.
-    pub fn gemm_mma_shared(&self) -> usize {
-        const TILE: usize = 2 * 64 * (128 + 32) * 2 + 64 * (16 + 4) * 4 + 64 * 4 * 4;
-        if self.target.is_ptx() || self.target.name == "sm_75" { TILE } else { 2 * TILE }
+    /// What was loaded.
+    pub fn target(&self) -> &'static Target {
+        self.target
     }
 
     /// Must be called by every thread before it uses the card.

@@ -14,11 +14,11 @@ pub struct Target {
 }
 
 /// Sources in `kernels/cuda/`.
-const SOURCES: usize = 10;
+const SOURCES: usize = 12;
 
 macro_rules! target {
     ($name:literal, $extension:literal) => {
-        Target { name: $name, images: target!($name, $extension, ["attention_decode", "attention_prefill", "bandwidth", "embed", "gemm_ffma", "gemm_mma", "gemv", "rows", "token_attention", "token_product"]) }
+        Target { name: $name, images: target!($name, $extension, ["attend_mma", "attention_decode", "attention_prefill", "bandwidth", "batch_product", "embed", "gemm_ffma", "gemm_mma", "gemv", "rows", "token_attention", "token_product"]) }
     };
     ($name:literal, $extension:literal, [$($source:literal),*]) => {
         [$(($source, include_bytes!(concat!("../../prebuilt/", $name, "/", $source, ".", $extension, ".gz")))),*]
@@ -36,6 +36,11 @@ static TARGETS: [Target; 8] = [
     target!("sm_120", "cubin"),
     PTX,
 ];
+
+/// All of them.
+pub fn targets() -> &'static [Target] {
+    &TARGETS
+}
 
 const PTX: Target = target!("compute_75", "ptx");
 
@@ -112,6 +117,11 @@ impl Target {
     /// Whether the driver has to translate it.
     pub fn is_ptx(&self) -> bool {
         self.name.starts_with("compute")
+    }
+
+    /// Whether its kernels copy to shared memory beside arithmetic, which they do from sm_80 on.
+    pub fn copies_ahead(&self) -> bool {
+        !self.is_ptx() && self.name != "sm_75"
     }
 
     /// The images, unpacked, with the 0 behind them that PTX ends with.

@@ -11,9 +11,10 @@ mod rival;
 pub use report::{Measured, Report, RivalReport, Spread};
 pub use rival::{Rival, Task};
 
-use crate::device::{Device, Slot, Wanted, Work};
+use crate::device::{DecodeStep, Decoded, Device, Slot, Wanted, Work};
 use crate::engine::{Engine, Parts, setting};
 use crate::error::Result;
+use crate::sampling::greedy;
 use crate::traffic::Traffic;
 use std::time::Instant;
 
@@ -26,6 +27,8 @@ pub struct BenchOptions {
     pub steps: usize,
     /// Lengths of prompts.
     pub prompts: Vec<usize>,
+    /// Numbers of answers that decode together, each at the first of the depths, or 0.
+    pub slots: Vec<usize>,
     /// How often everything is measured.
     pub rounds: usize,
 }
@@ -33,8 +36,20 @@ pub struct BenchOptions {
 impl BenchOptions {
     /// Positions that the longest measurement needs.
     pub fn context(&self) -> usize {
-        let decode = self.depths.iter().map(|depth| depth.saturating_add(self.steps));
+        let together = self.slots.first().map(|_| self.depth_together());
+        let depths = self.depths.iter().copied().chain(together);
+        let decode = depths.map(|depth| depth.saturating_add(self.steps));
         decode.chain(self.prompts.iter().copied()).max().unwrap_or(1)
+    }
+
+    /// Tokens in front of answers that decode together.
+    fn depth_together(&self) -> usize {
+        self.depths.first().copied().unwrap_or(0)
+    }
+
+    /// Sequences that the measurements need at once.
+    pub fn most_slots(&self) -> usize {
+        self.slots.iter().copied().max().unwrap_or(1)
     }
 
     /// Errors: nothing to measure, or more positions than `context` has.
@@ -44,8 +59,11 @@ impl BenchOptions {
                 return Err(setting(name, 0, "at least 1".into()));
             }
         }
-        if self.depths.is_empty() && self.prompts.is_empty() {
-            return Err(setting("depths and prompts", 0, "at least one of them".into()));
+        if self.depths.is_empty() && self.prompts.is_empty() && self.slots.is_empty() {
+            return Err(setting("depths, prompts and slots", 0, "at least one of them".into()));
+        }
+        if self.slots.contains(&0) {
+            return Err(setting("slots", 0, "at least 1".into()));
         }
         if self.prompts.contains(&0) {
             return Err(setting("tokens of a prompt", 0, "at least 1".into()));
@@ -83,6 +101,9 @@ pub fn run(
     };
     let depths = options.depths.iter().map(|&depth| bench.decode(depth, options.steps));
     let decode = depths.collect::<Result<Vec<Measured>>>()?;
+    let depth = options.depth_together();
+    let slots = options.slots.iter().map(|&slots| bench.together(slots, depth, options.steps));
+    let together = slots.collect::<Result<Vec<Measured>>>()?;
     let prompts = options.prompts.iter().map(|&tokens| bench.prefill(tokens));
     let prefill = prompts.collect::<Result<Vec<Measured>>>()?;
     Ok(Report {
@@ -90,6 +111,7 @@ pub fn run(
         chunk,
         read_bandwidth: Spread::of(bench.bandwidths),
         decode,
+        together,
         prefill,
         rival: bench.rival_report,
     })
@@ -137,6 +159,47 @@ impl Bench<'_> {
         Ok(measured)
     }
 
+    /// Greedy decoding of `steps` tokens of each of `count` answers together, behind `depth` others.
+    fn together(&mut self, count: usize, depth: usize, steps: usize) -> Result<Measured> {
+        let task = Task::Together { slots: count, depth, steps };
+        (self.progress)(&task.to_string());
+        let mut slots = Vec::new();
+        for _ in 0..count {
+            let slot = self.device.make_slot(depth + steps)?;
+            self.read(slot, depth)?;
+            slots.push((slot, self.device.memory().save_rings(slot)?));
+        }
+        let first = self.tokens[0];
+        let step = |slot: Slot, token: u32| DecodeStep { slot, token, logits: false };
+        let starts: Vec<DecodeStep> = slots.iter().map(|&(slot, _)| step(slot, first)).collect();
+        self.device.decode_together(&starts).into_iter().collect::<Result<Vec<_>>>()?;
+        // Weights once for all, keys and values of each.
+        let one = self.traffic.decode(depth + steps / 2);
+        let own = one - self.traffic.decode(0);
+        let bytes = one + (count - 1) as f64 * own;
+        let measured = self.rounds(task, bytes, &mut |bench| {
+            for (slot, rings) in &slots {
+                bench.device.memory().restore(*slot, depth, Some(rings))?;
+            }
+            let mut next = starts.clone();
+            let begin = Instant::now();
+            for _ in 0..steps {
+                let decoded = bench.device.decode_together(&next);
+                for (next, decoded) in next.iter_mut().zip(decoded) {
+                    next.token = match decoded? {
+                        Decoded::Likeliest(id) => id,
+                        Decoded::Logits(logits) => greedy(&logits)?,
+                    };
+                }
+            }
+            Ok((count * steps) as f64 / begin.elapsed().as_secs_f64())
+        })?;
+        for (slot, _) in slots {
+            self.device.free_slot(slot)?;
+        }
+        Ok(measured)
+    }
+
     /// A prompt of `tokens`, to the logits of its last token.
     fn prefill(&mut self, tokens: usize) -> Result<Measured> {
         (self.progress)(&format!("prefill of {tokens}"));
@@ -180,7 +243,7 @@ impl Bench<'_> {
             ours.push(own);
             rates.push(rate);
             shares.push(rate / bandwidth);
-            if let Some(rival) = self.rival {
+            if let Some(rival) = self.rival.filter(|_| task.arguments().is_some()) {
                 let sample = rival.measure(task)?;
                 rivals.push(sample.tokens_per_second);
                 ratios.push(own / sample.tokens_per_second);

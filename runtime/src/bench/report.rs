@@ -16,6 +16,8 @@ pub struct Report {
     pub read_bandwidth: Spread,
     /// By depth.
     pub decode: Vec<Measured>,
+    /// By number of answers.
+    pub together: Vec<Measured>,
     /// By length.
     pub prefill: Vec<Measured>,
     /// Who was compared.
@@ -134,7 +136,7 @@ impl fmt::Display for Report {
         for head in &heads[..columns] {
             write!(formatter, "{head:>15}")?;
         }
-        for measured in self.decode.iter().chain(&self.prefill) {
+        for measured in self.decode.iter().chain(&self.together).chain(&self.prefill) {
             let speed = &measured.tokens_per_second;
             let mut cells = vec![
                 figures(speed.median()),

@@ -27,6 +27,15 @@ pub enum Task {
         /// Tokens generated.
         steps: usize,
     },
+    /// The same for several answers at once; speeds are those of all.
+    Together {
+        /// Answers.
+        slots: usize,
+        /// Tokens in front.
+        depth: usize,
+        /// Tokens generated of each.
+        steps: usize,
+    },
     /// Reading a prompt.
     Prefill {
         /// Its length.
@@ -39,15 +48,17 @@ impl Task {
     pub(super) fn tokens_of_bytes(self) -> usize {
         match self {
             Task::Decode { .. } => 1,
+            Task::Together { slots, .. } => slots,
             Task::Prefill { tokens } => tokens,
         }
     }
 
-    /// llama-bench's prompt, generated tokens and depth.
-    fn arguments(self) -> [usize; 3] {
+    /// llama-bench's prompt, generated tokens and depth; `None`: it has no such task.
+    pub(super) fn arguments(self) -> Option<[usize; 3]> {
         match self {
-            Task::Decode { depth, steps } => [0, steps, depth],
-            Task::Prefill { tokens } => [tokens, 0, 0],
+            Task::Decode { depth, steps } => Some([0, steps, depth]),
+            Task::Together { .. } => None,
+            Task::Prefill { tokens } => Some([tokens, 0, 0]),
         }
     }
 }
@@ -56,6 +67,7 @@ impl fmt::Display for Task {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Task::Decode { depth, .. } => write!(formatter, "decode at {depth}"),
+            Task::Together { slots, depth, .. } => write!(formatter, "{slots} slots at {depth}"),
             Task::Prefill { tokens } => write!(formatter, "prefill {tokens}"),
         }
     }
@@ -141,7 +153,9 @@ impl Rival {
     ///
     /// Errors: it does not start, fails, or prints something else than one result of that task.
     pub(super) fn measure(&self, task: Task) -> Result<Sample> {
-        let [prompt, generated, depth] = task.arguments();
+        let Some([prompt, generated, depth]) = task.arguments() else {
+            return Err(self.fault(&format!("llama-bench has no task like {task}")));
+        };
         let mut command = Command::new(&self.program);
         command.arg("-m").arg(&self.model);
         for (flag, value) in
@@ -174,7 +188,7 @@ impl Rival {
 
     fn sample(&self, task: Task, line: &Line) -> Result<Sample> {
         let found = [line.n_prompt, line.n_gen, line.n_depth];
-        if found != task.arguments() {
+        if Some(found) != task.arguments() {
             let [prompt, generated, depth] = found;
             return Err(self.fault(&format!(
                 "asked for {task}, it measured a prompt of {prompt} and {generated} tokens at depth {depth}"

@@ -1,155 +1,17 @@
 //! Matrix products against sums in f64: all 16 codes, steps of both signs and every dtype, the shapes
 //! of E2B and odd ones.
 
-use crate::gpu;
-use half::{bf16, f16};
+use crate::bench::{Bench, Weight, activations, weight};
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
 use std::ffi::c_void;
+use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
     Activations, Epilogue, GEMV_THREADS, Gemm, Gemv, Input, Kind, Matrix, NormRows, digit_bytes,
     row_shape,
 };
-use w4pack_kernels::cuda::{Address, Arena, Gpu};
 
 const KINDS: [Kind; 4] = [Kind::PackedF16, Kind::PackedBf16, Kind::PackedF32, Kind::PlainBf16];
-
-/// A card with an arena and a place to put the next thing.
-pub(crate) struct Bench {
-    pub gpu: Gpu,
-    pub arena: Arena,
-    pub next: Address,
-}
-
-impl Bench {
-    pub(crate) fn new() -> Option<Self> {
-        let gpu = gpu()?;
-        let arena = gpu.allocate(512 << 20).expect("there is memory");
-        // SAFETY: the whole arena. NaN: what is not written shows.
-        unsafe { gpu.fill(arena.address(), 0xff, arena.bytes()).expect("it is filled") };
-        let next = arena.address();
-        Some(Self { gpu, arena, next })
-    }
-
-    pub(crate) fn take(&mut self, bytes: usize) -> Address {
-        let address = self.next;
-        self.next += (bytes as u64).next_multiple_of(256);
-        assert!(self.next <= self.arena.address() + self.arena.bytes() as u64);
-        address
-    }
-
-    pub(crate) fn put(&mut self, bytes: &[u8]) -> Address {
-        let address = self.take(bytes.len());
-        // SAFETY: just taken.
-        unsafe { self.gpu.upload(address, bytes).expect("it is copied") };
-        address
-    }
-
-    pub(crate) fn put_floats(&mut self, floats: &[f32]) -> Address {
-        self.put(bytemuck::cast_slice(floats))
-    }
-
-    pub(crate) fn floats(&self, address: Address, count: usize) -> Vec<f32> {
-        let mut floats = vec![0.0f32; count];
-        // SAFETY: the callers ask for what they have taken.
-        unsafe {
-            self.gpu
-                .download(bytemuck::cast_slice_mut(&mut floats), address)
-                .expect("it is copied");
-        }
-        floats
-    }
-
-    pub(crate) fn launch<T>(
-        &self,
-        kernel: &str,
-        grid: [u32; 2],
-        threads: u32,
-        shared: usize,
-        value: &T,
-    ) {
-        let arguments = [std::ptr::from_ref(value).cast::<c_void>()];
-        // SAFETY: each kernel has one parameter, of this type; its addresses were taken here.
-        unsafe { self.gpu.launch(kernel, grid, threads, shared as u32, &arguments) }
-            .expect("it launches");
-    }
-}
-
-pub(crate) fn uniform(random: &mut ChaCha8Rng) -> f32 {
-    (random.next_u32() >> 8) as f32 / (1 << 24) as f32
-}
-
-/// A matrix on the card and its exact values.
-pub(crate) struct Weight {
-    pub matrix: Matrix,
-    pub values: Vec<f64>,
-}
-
-pub(crate) fn weight(
-    bench: &mut Bench,
-    random: &mut ChaCha8Rng,
-    rows: usize,
-    columns: usize,
-    kind: Kind,
-) -> Weight {
-    let elements = rows * columns;
-    let (mut values, address, steps_address);
-    if kind == Kind::PlainBf16 {
-        let plain: Vec<bf16> =
-            (0..elements).map(|_| bf16::from_f32(uniform(random) - 0.5)).collect();
-        values = plain.iter().map(|value| value.to_f64()).collect();
-        address = bench.put(bytemuck::cast_slice(&plain));
-        steps_address = 0;
-    } else {
-        let words: Vec<u32> = (0..elements / 8).map(|_| random.next_u32()).collect();
-        let steps: Vec<f32> = (0..elements / 32)
-            .map(|_| {
-                let sign = if random.next_u32() & 1 == 0 { 1.0 } else { -1.0 };
-                let step = sign * (0.001 + 0.02 * uniform(random));
-                match kind {
-                    Kind::PackedF16 => f16::from_f32(step).to_f32(),
-                    Kind::PackedBf16 => bf16::from_f32(step).to_f32(),
-                    _ => step,
-                }
-            })
-            .collect();
-        values = vec![0.0; elements];
-        for (index, value) in values.iter_mut().enumerate() {
-            let code = ((words[index / 8] >> (4 * (index % 8))) & 15) as i32 - 8;
-            *value = f64::from(code) * f64::from(steps[index / 32]);
-        }
-        address = bench.put(bytemuck::cast_slice(&words));
-        steps_address = match kind {
-            Kind::PackedF16 => {
-                let steps: Vec<f16> = steps.iter().map(|&step| f16::from_f32(step)).collect();
-                bench.put(bytemuck::cast_slice(&steps))
-            }
-            Kind::PackedBf16 => {
-                let steps: Vec<bf16> = steps.iter().map(|&step| bf16::from_f32(step)).collect();
-                bench.put(bytemuck::cast_slice(&steps))
-            }
-            _ => bench.put_floats(&steps),
-        };
-    }
-    let matrix = Matrix {
-        values: address,
-        steps: steps_address,
-        rows: rows as i32,
-        columns: columns as i32,
-        kind: kind as i32,
-        padding: 0,
-    };
-    Weight { matrix, values }
-}
-
-/// Activations with outliers of 30 times the usual size.
-pub(crate) fn activations(random: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
-    let one = |random: &mut ChaCha8Rng| {
-        let value = 2.0 * uniform(random) - 1.0;
-        if random.next_u32().is_multiple_of(200) { 30.0 * value } else { value }
-    };
-    (0..count).map(|_| one(random)).collect()
-}
 
 /// The product in f64, and the error it may have: 2^-21 of the largest activation of each group of
 /// 32 times the sizes of its weights (rounding to 22 bits), and f32 sums of `columns / 32` terms.
@@ -291,6 +153,10 @@ fn several_tokens_give_the_bits_of_one() {
     }
 }
 
+/// What a norm in f32 may be off by, relative: its sum of squares some 16 roundings of 2^-24 (each
+/// thread's few, then the tree's), half of that by the root, two units of `rsqrtf`, two products.
+const NORM: f64 = 2.4e-6; // 20 · 2^-23
+
 #[test]
 fn norms_and_additions_ride_in_front_of_a_product() {
     let Some(mut bench) = Bench::new() else { return };
@@ -317,18 +183,25 @@ fn norms_and_additions_ride_in_front_of_a_product() {
     let wide = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
     let (x, delta) = (wide(&x), wide(&delta));
     let size = rms(&delta);
-    let stream: Vec<f64> = (0..columns)
-        .map(|i| (x[i] + delta[i] / size * f64::from(delta_norm[i])) * f64::from(scalar))
-        .collect();
-    for (found, expected) in bench.floats(input.stream_out, columns).iter().zip(&stream) {
-        assert!((f64::from(*found) - expected).abs() <= 1e-5 * expected.abs().max(1.0));
+    let added: Vec<f64> =
+        (0..columns).map(|i| delta[i] / size * f64::from(delta_norm[i])).collect();
+    let stream: Vec<f64> = (0..columns).map(|i| (x[i] + added[i]) * f64::from(scalar)).collect();
+    for (i, found) in bench.floats(input.stream_out, columns).into_iter().enumerate() {
+        let bound = NORM * added[i].abs() + 2f64.powi(-23) * stream[i].abs().max(x[i].abs());
+        let error = (f64::from(found) - stream[i]).abs();
+        assert!(error <= bound, "stream {i}: {error:e} > {bound:e}");
     }
     let size = rms(&stream);
     let normed: Vec<f32> =
         (0..columns).map(|i| (stream[i] / size * f64::from(norm[i])) as f32).collect();
     let (expected, bound) = product(&weight, &normed);
-    // The norm's own rounding comes on top.
-    let bound = bound.iter().zip(&expected).map(|(b, e)| 4.0 * b + 1e-5 * e.abs()).collect();
+    // On top come the roundings of the norm and of the stream before it, of what was added up.
+    let term = |(i, w): (usize, &f64)| -> f64 {
+        (x[i].abs() + added[i].abs()) * f64::from(scalar) / size * (f64::from(norm[i]) * w).abs()
+    };
+    let sizes =
+        weight.values.chunks(columns).map(|row| row.iter().enumerate().map(term).sum::<f64>());
+    let bound = bound.iter().zip(sizes).map(|(bound, size)| bound + 2.0 * NORM * size).collect();
     check(&bench.floats(out, rows), &(expected, bound), "behind a norm");
 }
 
@@ -352,7 +225,9 @@ fn logits_are_capped_and_the_lowest_id_of_the_largest_wins() {
     let expected = product(&weight, &x);
     for (row, &found) in found.iter().enumerate() {
         let capped = (expected.0[row] / f64::from(cap)).tanh() * f64::from(cap);
-        assert!((f64::from(found) - capped).abs() <= expected.1[row] + 1e-5, "row {row}");
+        // A division, a tanh of two units and a product: four roundings of at most the cap.
+        let of_cap = f64::from(cap) * 2f64.powi(-21);
+        assert!((f64::from(found) - capped).abs() <= expected.1[row] + of_cap, "row {row}");
     }
     let mut bytes = [0; 8];
     // SAFETY: `best` has 8 bytes.
@@ -361,6 +236,62 @@ fn logits_are_capped_and_the_lowest_id_of_the_largest_wins() {
     let largest = found.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     assert_eq!(chosen, found.iter().position(|&logit| logit == largest).expect("there is one"));
     weight.values.clear();
+}
+
+fn launch_gemm(bench: &Bench, gemm: &Gemm, multiprocessors: usize) {
+    let launch = gemm.launch(bench.gpu.target(), multiprocessors);
+    let grid = launch.grid.map(|size| size as u32);
+    bench.launch(&launch.kernel, grid, launch.threads, launch.shared, gemm);
+}
+
+fn same_bits(one: &[f32], other: &[f32]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+/// q, k and v are one launch: their rows lie side by side, each as from a launch of its own.
+#[test]
+fn matrices_of_every_kind_of_step_share_a_launch() {
+    let Some(mut bench) = Bench::new() else { return };
+    let mut random = ChaCha8Rng::seed_from_u64(6);
+    let (tokens, columns) = (70, 288);
+    for (kinds, format) in [(&KINDS[..3], 1), (&KINDS[1..], 0)] {
+        bench.next = bench.arena.address();
+        let part = [0, 1, 2]
+            .map(|i| weight(&mut bench, &mut random, [300, 33, 64][i], columns, kinds[i]).matrix);
+        let rows: usize = part.iter().map(|part| part.rows as usize).sum();
+        let x = activations(&mut random, tokens * columns);
+        let stream = bench.put_floats(&x);
+        let (values, scales) = (bench.take(4 * tokens * columns), bench.take(4 * tokens));
+        let plane = (tokens * columns) as u64;
+        let x = Activations { values, scales, plane, format, padding: 0 };
+        let norm = NormRows {
+            stream,
+            delta: 0,
+            delta_norm: 0,
+            norm: 0,
+            out: x,
+            scalar: 1.0,
+            epsilon: 1e-6,
+            columns: columns as i32,
+            padding: 0,
+        };
+        bench.launch("norm_rows", [tokens as u32, 1], 256, 4 * columns, &norm);
+        let (out, alone) = (bench.take(4 * tokens * rows), bench.take(4 * tokens * rows));
+        let (out_stride, tokens) = (rows as u64, tokens as i32);
+        let gemm = Gemm { part, x, out, out_stride, parts: 3, tokens };
+        let mut first = 0;
+        for weight in part {
+            let part = [weight, Matrix::NONE, Matrix::NONE];
+            let out = alone + 4 * first;
+            launch_gemm(&bench, &Gemm { part, out, parts: 1, ..gemm }, 1000);
+            first += weight.rows as u64;
+        }
+        let expected = bench.floats(alone, rows * tokens as usize);
+        for multiprocessors in [1, 1000] {
+            launch_gemm(&bench, &gemm, multiprocessors);
+            assert!(same_bits(&bench.floats(out, rows * tokens as usize), &expected));
+        }
+    }
 }
 
 #[test]
@@ -395,20 +326,18 @@ fn a_matrix_product_is_that_of_f64_and_does_not_depend_on_its_neighbours() {
                     };
                     bench.launch("norm_rows", [tokens as u32, 1], 256, 4 * columns, &norm);
                     let gemm = Gemm {
-                        weight: weight.matrix,
+                        part: [weight.matrix, Matrix::NONE, Matrix::NONE],
                         x: x_on_card,
                         out,
                         out_stride: rows as u64,
+                        parts: 1,
                         tokens: tokens as i32,
-                        padding: 0,
                     };
-                    let grid = [rows.div_ceil(64) as u32, tokens.div_ceil(64) as u32];
-                    let (kernel, threads, shared) = match format {
-                        1 => ("gemm_mma", 128, bench.gpu.gemm_mma_shared()),
-                        _ => ("gemm_ffma", 256, 0),
-                    };
-                    bench.launch(kernel, grid, threads, shared, &gemm);
+                    // Many multiprocessors ask for small blocks, one for large ones.
+                    launch_gemm(&bench, &gemm, 1000);
                     let found = bench.floats(out, tokens * rows);
+                    launch_gemm(&bench, &gemm, 1);
+                    assert!(same_bits(&bench.floats(out, tokens * rows), &found));
                     for (token, x) in x.chunks(columns).enumerate() {
                         let (expected, bound) = product(&weight, x);
                         // 22 bits of the token's largest number, not of the group's.
@@ -423,15 +352,14 @@ fn a_matrix_product_is_that_of_f64_and_does_not_depend_on_its_neighbours() {
                             })
                             .collect();
                         let what = format!(
-                            "{kernel} {rows} x {columns}, {kind:?}, token {token} of {tokens}"
+                            "format {format}, {rows} x {columns}, {kind:?}, {token} of {tokens}"
                         );
                         check(&found[token * rows..][..rows], &(expected, bound), &what);
                     }
                     // The first token alone.
                     let one = Gemm { tokens: 1, ..gemm };
-                    bench.launch(kernel, [grid[0], 1], threads, shared, &one);
-                    let alone = bench.floats(out, rows);
-                    assert!(alone.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits()));
+                    launch_gemm(&bench, &one, 1000);
+                    assert!(same_bits(&bench.floats(out, rows), &found[..rows]));
                 }
             }
         }

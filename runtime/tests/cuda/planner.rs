@@ -1,71 +1,54 @@
 //! The plan against what the card gives.
 
 use crate::support::random;
-use crate::{gpu, has_card};
+use crate::{card_alone, open};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use serde_json::json;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_kernels::cuda::{CudaError, Gpu, cards};
-use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, TablePlace};
+use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::{Device, RuntimeError, Wanted, Work};
 
-#[test]
-fn what_is_allocated_is_what_was_planned() {
-    if !has_card() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    random::packed(1).write(folder.path());
-    let checkpoint = Arc::new(Checkpoint::open_folder(folder.path()).expect("it opens"));
-    for (memory, chunk) in [(64, 16), (200, 256), (1000, 64)] {
-        // The context and the kernels stay: only the arena comes and goes.
-        let observer = gpu().expect("there is a card");
-        let options = CudaOptions { memory: Some(memory << 20), chunk, ..CudaOptions::default() };
-        let warm = CudaDevice::load(&checkpoint, options.clone(), &mut |_| {}).expect("it fits");
-        drop(warm);
-        let before = observer.free_memory().expect("it says");
-        let device = CudaDevice::load(&checkpoint, options, &mut |_| {}).expect("it fits");
-        let taken = before - observer.free_memory().expect("it says");
-        let planned = device.plan().sizes.total();
-        assert!(planned <= memory << 20);
-        assert!(taken.abs_diff(planned) <= 24 << 20, "planned {planned}, taken {taken}");
-    }
-}
-
-/// Settings of all kinds: what is taken is what was planned, and every one of them answers.
+/// Two hundred settings of all kinds: what the card has less once the model is ready, and still when
+/// it has answered in every slot, is what was planned, within 1 % or 16 MiB and never more.
 #[test]
 fn random_settings_take_what_was_planned_and_answer() {
-    if !has_card() {
-        return;
-    }
+    let Some(_card) = card_alone() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     random::packed(3).write(folder.path());
     let checkpoint = Arc::new(Checkpoint::open_folder(folder.path()).expect("it opens"));
-    let observer = gpu().expect("there is a card");
+    // Keeps the driver's context, so that only what is measured comes and goes.
+    let observer = open();
     let mut random = ChaCha8Rng::seed_from_u64(20);
     let mut below = |end: usize| random.next_u32() as usize % end;
-    for setting in 0..24 {
-        let slots = 1 + below(3);
+    let (mut largest_gap, mut refused) = (0, 0);
+    for setting in 0..200 {
+        let slots = [1, 1 + below(3), 1 + below(64)][below(3)];
         let options = CudaOptions {
-            memory: Some((48 + below(600)) << 20),
+            memory: Some((16 + below(600)) << 20),
             context: [None, Some(64 + below(900))][below(2)],
-            chunk: 1 + below(300),
+            chunk: [None, Some(1 + below(700))][below(2)],
             slots,
             kv: [KvType::F16, KvType::Bf16, KvType::Q8][below(3)],
             table: [None, Some(TablePlace::Gpu), Some(TablePlace::Host), Some(TablePlace::Disk)]
                 [below(4)],
+            products: [None, Some(Products::Mma), Some(Products::Ffma)][below(3)],
             ..CudaOptions::default()
         };
         let what = format!("{setting}: {options:?}");
-        let before = observer.free_memory().expect("it says");
-        let mut device = CudaDevice::load(&checkpoint, options.clone(), &mut |_| {})
-            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let limit = options.memory.expect("it is given");
+        let mut device = match CudaDevice::load(&checkpoint, options, &mut |_| {}) {
+            Ok(device) => device,
+            Err(RuntimeError::CardMemory { needed, .. }) if needed > limit => {
+                refused += 1;
+                continue;
+            }
+            Err(error) => panic!("{what}: {error}"),
+        };
         let planned = device.plan().sizes.total();
-        assert!(Some(planned) <= options.memory, "{what}: {planned}");
-        let taken = before.saturating_sub(observer.free_memory().expect("it says"));
-        // Beside the arena the driver takes what kernels need for themselves.
-        assert!(taken <= planned + (16 << 20), "{what}: planned {planned}, taken {taken}");
+        assert!(planned <= limit, "{what}: {planned}");
         let length = device.context().min(40);
         let tokens = random::tokens(length, setting);
         for _ in 0..slots {
@@ -76,14 +59,26 @@ fn random_settings_take_what_was_planned_and_answer() {
                 .decode_greedy(slot, tokens[length - 1])
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
         }
+        let used = observer.card().memory - observer.free_memory().expect("it says");
+        for taken in [device.taken(), used - device.outside()] {
+            assert!(taken <= planned, "{what}: planned {planned}, taken {taken}");
+            let gap = planned - taken;
+            assert!(
+                gap <= (planned / 100).max(16 << 20),
+                "{what}: planned {planned}, taken {taken}"
+            );
+            largest_gap = largest_gap.max(gap);
+        }
     }
+    println!(
+        "{refused} of 200 refused, the others take up to {largest_gap} bytes less than planned"
+    );
+    assert!(refused < 60);
 }
 
 #[test]
 fn a_card_that_is_not_there_is_named_with_how_many_there_are() {
-    if !has_card() {
-        return;
-    }
+    let Some(_card) = card_alone() else { return };
     let count = cards().expect("there is a card");
     match Gpu::open(count, None) {
         Err(CudaError::NoSuchCard { ordinal, count: found }) => {
@@ -95,17 +90,18 @@ fn a_card_that_is_not_there_is_named_with_how_many_there_are() {
 
 #[test]
 fn a_limit_that_is_too_small_names_what_would_fit() {
-    if !has_card() {
-        return;
-    }
+    const LONGEST: usize = 16_384;
+    let Some(_card) = card_alone() else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    random::packed(1).write(folder.path());
+    let mut config = random::config();
+    config["max_position_embeddings"] = json!(LONGEST);
+    random::packed_as(config, 1).write(folder.path());
     let checkpoint = Arc::new(Checkpoint::open_folder(folder.path()).expect("it opens"));
     let load = |memory: usize| {
         let options = CudaOptions {
             memory: Some(memory),
-            context: Some(1024),
-            chunk: 8,
+            context: Some(LONGEST),
+            chunk: Some(8),
             ..CudaOptions::default()
         };
         CudaDevice::load(&checkpoint, options, &mut |_| {})
@@ -113,7 +109,7 @@ fn a_limit_that_is_too_small_names_what_would_fit() {
     };
     let needed = load(256 << 20).expect("it fits");
     match load(needed - 65536) {
-        Err(RuntimeError::CardMemory { longest: Some(longest), .. }) => assert!(longest < 1024),
+        Err(RuntimeError::CardMemory { longest: Some(longest), .. }) => assert!(longest < LONGEST),
         other => panic!("{other:?}"),
     }
     match load(1000) {

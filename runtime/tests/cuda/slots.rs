@@ -1,6 +1,6 @@
 //! Slots of a card cut, copied and put back, and prompts reused by the scheduler on one.
 
-use crate::has_card;
+use crate::shared_card;
 use crate::support::slots::{copies_change_nothing, cuts_change_nothing};
 use crate::support::{load, random};
 use std::ops::ControlFlow;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use w4pack_format::checkpoint::Checkpoint;
-use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType};
+use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products};
 use w4pack_runtime::scheduler::{Event, Job, SchedulerOptions};
 use w4pack_runtime::{Adjustments, Chosen, Device, Engine, Sampling, Scheduler};
 
@@ -17,15 +17,14 @@ const LENGTHS: [usize; 7] = [7, 8, 9, 15, 16, 17, 40];
 fn device(folder: &Path, kv: KvType, slots: usize, chunk: usize) -> CudaDevice {
     let checkpoint = Arc::new(Checkpoint::open_folder(folder).expect("it opens"));
     let memory = Some(256 << 20);
-    let options = CudaOptions { kv, slots, chunk, memory, ..CudaOptions::default() };
+    let (chunk, products) = (Some(chunk), Some(Products::Mma));
+    let options = CudaOptions { kv, slots, chunk, memory, products, ..CudaOptions::default() };
     CudaDevice::load(&checkpoint, options, &mut |_| {}).expect("it fits the card")
 }
 
 #[test]
 fn slots_are_cut_and_copied_without_changing_a_bit() {
-    if !has_card() {
-        return;
-    }
+    let Some(_card) = shared_card() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     random::packed(1).write(folder.path());
     for kv in [KvType::F16, KvType::Bf16, KvType::Q8] {
@@ -38,9 +37,7 @@ fn slots_are_cut_and_copied_without_changing_a_bit() {
 /// Contents move between devices that compute alike, and between no others.
 #[test]
 fn devices_that_compute_otherwise_say_so() {
-    if !has_card() {
-        return;
-    }
+    let Some(_card) = shared_card() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     random::packed(1).write(folder.path());
     let words = |kv| device(folder.path(), kv, 1, 8).memory().arithmetic();
@@ -84,9 +81,7 @@ fn answer(scheduler: &Scheduler, prompt: &[u32], seed: Option<u64>) -> (Vec<Chos
 /// read again, since decoding leaves other bits than reading does.
 #[test]
 fn reuse_changes_no_bit_of_an_answer() {
-    if !has_card() {
-        return;
-    }
+    let Some(_card) = shared_card() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     random::packed(3).write(folder.path());
     let vocabulary = load(folder.path()).config.text.vocab_size;

@@ -2,8 +2,9 @@
 //! skipped layers.
 
 use crate::support::random::{self, WINDOW};
+use crate::support::rounding::{Roundings, tolerance};
 use crate::support::*;
-use half::f16;
+use half::{bf16, f16};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_kernels::cpu::Kernels;
 use w4pack_runtime::device::{Cpu, CpuDevice, Pool};
@@ -285,9 +286,8 @@ fn slots_are_made_used_and_given_back() {
     assert!(CpuDevice::new(random_model().into(), 0).is_err());
 }
 
-/// What tolerances of devices with f16 caches rest on: the same pass in f64 and in f32, both
-/// with keys and values in f16, differ by no more. Over products rounded to bf16, which the kernels
-/// multiply in f32; the activations of packed matrices have 16 bits, which is coarser.
+/// What a card may be off by, on a device that is here: the CPU's kernels over products rounded to
+/// bf16, whose activations they keep in f32, with keys and values in f16 as on a card.
 #[test]
 fn an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off() {
     for (name, config, count) in random::tensor_core_shapes() {
@@ -295,15 +295,26 @@ fn an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off() {
         random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
         let model = load_as(folder.path(), WeightValues::Bf16);
         let (tokens, text) = (random::tokens(count, 8), &model.config.text);
-        let mut cache = Cache::new(text, count);
-        let exact = pass(&model, &Plain::<f64, f16>::new(), &mut cache, &tokens, Wanted::All);
+        let exact = pass(
+            &model,
+            &Plain::<f64, f16>::new(),
+            &mut Cache::new(text, count),
+            &tokens,
+            Wanted::All,
+        );
+        let allowed = tolerance::<f16, _>(&exact, Roundings::SINGLE, |rounded| {
+            pass(&model, rounded, &mut Cache::new(text, count), &tokens, Wanted::All)
+        });
         let mut cache = Cache::new(text, count);
         let found = pass(&model, &as_the_device(), &mut cache, &tokens, Wanted::All);
-        let (far, usual) = (worst(&found, &exact), root_mean_square(&found, &exact));
-        println!("{name}: {far:e}, usually {usual:e}");
-        assert!(far <= KEPT_IN_F16 && usual <= KEPT_IN_F16_USUALLY, "{name}: {far}, {usual}");
-        // It is the rounding to f16 that does it.
+        let far = allowed.check(&found, &exact, name);
+        println!("{name}: {far:e} of {allowed:?}");
+        // It is the rounding to f16 that does it, and a tolerance that lets pass what keeps fewer
+        // bits would be none.
         let wide = logits(&model, &Plain::<f64>::new(), &tokens);
-        assert!(worst(&logits(&model, &fast(), &tokens), &wide) < far, "{name}");
+        assert!(worst(&logits(&model, &fast(), &tokens), &wide) < allowed.worst, "{name}");
+        let mut cache = Cache::new(text, count);
+        let coarse = pass(&model, &Plain::<f64, bf16>::new(), &mut cache, &tokens, Wanted::All);
+        assert!(worst(&coarse, &exact) > allowed.worst, "{name}: bf16 passes for f16");
     }
 }

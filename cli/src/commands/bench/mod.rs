@@ -19,6 +19,7 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<ExitCode> {
         depths: arguments.depth.0.clone(),
         steps: arguments.steps,
         prompts: arguments.prompt_tokens.0.clone(),
+        slots: arguments.slots.0.clone(),
         rounds: arguments.rounds,
     };
     let name = open::name(arguments.model.as_deref())?;
@@ -28,7 +29,7 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<ExitCode> {
     let context = arguments.engine.context.unwrap_or(options.context());
     options.check(context.min(text.max_position_embeddings))?;
     let engine = EngineArguments { context: Some(context), ..arguments.engine.clone() };
-    let Opened { engine, .. } = files.open(&engine, 1, quiet)?;
+    let Opened { engine, .. } = files.open(&engine, options.most_slots(), quiet)?;
     let threads = match engine.card() {
         Some(card) => {
             if !quiet {

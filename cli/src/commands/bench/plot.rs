@@ -9,9 +9,13 @@ const HEIGHT: u32 = 160;
 const PITCH: u32 = 110;
 const THICK: u32 = 44;
 
-/// A row for decoding and one for prompts, where they were measured.
+/// A row each for decoding, for answers together and for prompts, where they were measured.
 pub fn plot(report: &Report, model: &str) -> Picture {
-    let rows = [("decode", &report.decode), ("prefill", &report.prefill)];
+    let rows = [
+        ("decode", &report.decode),
+        ("answers together", &report.together),
+        ("prefill", &report.prefill),
+    ];
     let rows: Vec<(&str, &Vec<Measured>)> =
         rows.into_iter().filter(|(_, measured)| !measured.is_empty()).collect();
     let most = rows.iter().map(|(_, measured)| measured.len()).max().unwrap_or(0) as u32;

@@ -1,13 +1,15 @@
 //! The kernels' parameter structs, field for field as in `kernels/cuda/`; the tests know the sizes
 //! that the CUDA compiler gives them, by the same rules of alignment.
 
+mod batch;
 mod cache;
 mod chunk;
 mod matrix;
 mod token;
 
+pub use batch::{BATCH_TOKENS, BatchProduct, batch_columns, batch_digit_bytes};
 pub use cache::{Attention, KvLayer, Rows, Step};
-pub use chunk::{Activations, Attend, Commit, Gemm, MapRows, NormRows, RopeRows};
+pub use chunk::{Activations, Attend, ChunkLaunch, Commit, Gemm, MapRows, NormRows, RopeRows};
 pub use matrix::{Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, digit_bytes, row_shape};
 pub use token::{
     ATTENTION_HEADS, ATTENTION_THREADS, MOST_PIECES, PRODUCT_THREADS, SLIDING_PIECES,

@@ -29,7 +29,7 @@ pub const SLIDING_PIECES: usize = 8;
 pub const MOST_PIECES: usize = 512;
 
 /// Rows of one tensor-core product.
-const TILE: usize = 16;
+pub(super) const TILE: usize = 16;
 
 /// Bytes of the kernels' `Slot`: words and steps of a task.
 const SLOT: usize = 2 * 3 * 32 * 16 + 2 * 3 * 32 * 2;
@@ -81,12 +81,12 @@ impl TokenResult {
     }
 
     /// Rows of a matrix in a tile: gate and up share one.
-    fn rows_of_tile(self) -> usize {
+    pub(super) fn rows_of_tile(self) -> usize {
         if self == TokenResult::Geglu { TILE / 2 } else { TILE }
     }
 
     /// Tiles that must lie in one block, so that it has whole groups of 32 outputs.
-    fn tiles_together(self) -> usize {
+    pub(super) fn tiles_together(self) -> usize {
         match self {
             TokenResult::Geglu => 32 / (TILE / 2),
             TokenResult::Gated => 32 / TILE,
@@ -246,6 +246,14 @@ pub struct TokenAttention {
     pub heads: i32,
     /// Pieces there may be.
     pub max_pieces: i32,
+    /// Of several tokens: an i32 each, the slot; 0: one token, of the slot that `cache` is.
+    pub slots: Address,
+    /// From a slot's rows to the next one's.
+    pub slot_bytes: u64,
+    /// Numbers from a token's q, k and v to the next one's.
+    pub qkv_stride: i32,
+    /// Pairs from a token's turns to the next one's.
+    pub turns_stride: i32,
 }
 
 #[cfg(test)]
@@ -256,7 +264,7 @@ mod tests {
     fn sizes_are_those_of_the_kernels() {
         assert_eq!(size_of::<Span>(), 16);
         assert_eq!(size_of::<TokenProduct>(), 3 * 32 + 48 + 5 * 8 + 2 * 16 + 8 * 4);
-        assert_eq!(size_of::<TokenAttention>(), 80 + 10 * 8 + 2 * 16 + 4 * 4);
+        assert_eq!(size_of::<TokenAttention>(), 80 + 10 * 8 + 2 * 16 + 4 * 4 + 2 * 8 + 2 * 4);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! plan, with the arena's address it is the real thing. So the plan cannot differ from what is
 //! used.
 
-use super::plan::{KvType, Sizes, TablePlace, Wish};
+use super::plan::{KvType, Sizes, TablePlace, Wish, driver_bytes};
 use crate::error::RuntimeError;
 use crate::model::{LayerWeights, PerLayerInputs, Weights};
 use crate::weights::{Storage, Stored};
@@ -12,7 +12,8 @@ use w4pack_format::config::{LayerConfig, LayerKind, TextConfig};
 use w4pack_format::scale::ScaleDtype;
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
-    Kind, KvLayer, MOST_PIECES, Matrix, Rows, SLIDING_PIECES, digit_bytes,
+    BATCH_TOKENS, Kind, KvLayer, MOST_PIECES, Matrix, Rows, SLIDING_PIECES, Step,
+    batch_digit_bytes, digit_bytes,
 };
 
 /// Counts addresses up, everything aligned to 256 bytes.
@@ -40,6 +41,7 @@ pub(super) struct Layout {
     /// By slot, then by layer; `None` where a layer reads another one's.
     pub caches: Vec<Vec<Option<KvLayer>>>,
     pub work: Work,
+    pub batch: BatchWork,
     /// Query heads.
     pub heads: usize,
 }
@@ -109,6 +111,7 @@ pub(super) struct Work {
     /// Pieces of a full layer's positions at most.
     pub max_pieces: usize,
     /// Rows of the per-layer table, words then steps, when it stays on disk.
+    pub table_rows: usize,
     pub table_words: Address,
     pub table_steps: Address,
 
@@ -127,6 +130,32 @@ pub(super) struct Work {
     /// Numbers in it.
     pub activation_numbers: usize,
     pub activation_scales: Address,
+}
+
+/// Addresses of what lives for a decode step of several sequences; of every token what `Work` has of
+/// one, tokens one after another, but for digits, which lie as those products take them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct BatchWork {
+    /// Tokens at most; below 2 there is no space.
+    pub tokens: usize,
+    pub streams: [Address; 2],
+    pub deltas: [Address; 3],
+    pub qkv: Address,
+    /// Of what comes behind a norm, and what the products of each token are multiplied by.
+    pub digits: Address,
+    pub factors: Address,
+    pub attention_digits: Address,
+    pub mlp_digits: Address,
+    pub gate_digits: Address,
+    pub per_layer: Address,
+    pub turns: Address,
+    pub logits: Address,
+    /// A `Step` each, and behind them the slots.
+    pub steps: Address,
+    pub slots: Address,
+    pub ids: Address,
+    pub pieces: Address,
+    pub piece_state: Address,
 }
 
 /// Widths of q and of k and v of a layer.
@@ -210,8 +239,14 @@ pub(super) fn lay_out(
         }
     }
     let work = lay_out_work(text, weights, wish, context, table, vectors.pairs, &mut bump);
+    let batch = lay_out_batch(text, &work, wish.slots, vectors.pairs, &mut bump);
     sizes.work = section(&bump);
-    Layout { sizes, weights: placed, vectors, caches, work, heads: text.num_attention_heads }
+    let mapped = match (&placed.per_layer_inputs, table) {
+        (Some(inputs), TablePlace::Host) => inputs.embed_tokens.stored.bytes() as usize,
+        _ => 0,
+    };
+    sizes.driver = driver_bytes(text.layers.len(), wish.slots, mapped);
+    Layout { sizes, weights: placed, vectors, caches, work, batch, heads: text.num_attention_heads }
 }
 
 /// The kernels' word for how a matrix is stored.
@@ -303,6 +338,28 @@ fn kv_layer(layer: &LayerConfig, stored: Rows, staged: Rows, window: usize) -> K
     }
 }
 
+/// The widest of all layers.
+struct Widest {
+    qkv: usize,
+    attention: usize,
+    mlp: usize,
+}
+
+impl Widest {
+    fn of(text: &TextConfig) -> Self {
+        let widest =
+            |of: &dyn Fn(&LayerConfig) -> usize| text.layers.iter().map(of).max().unwrap_or(0);
+        Self {
+            qkv: widest(&|layer| {
+                let (q, k) = qkv_width(text, layer);
+                q + 2 * k
+            }),
+            attention: widest(&|layer| text.num_attention_heads * layer.head_dim),
+            mlp: widest(&|layer| layer.intermediate_size),
+        }
+    }
+}
+
 fn lay_out_work(
     text: &TextConfig,
     weights: &Weights<Stored>,
@@ -317,12 +374,7 @@ fn lay_out_work(
     let heads = text.num_attention_heads;
     let all_layers = text.layers.len() * width;
     let widest = |of: &dyn Fn(&LayerConfig) -> usize| text.layers.iter().map(of).max().unwrap_or(0);
-    let qkv = widest(&|layer| {
-        let (q, k) = qkv_width(text, layer);
-        q + 2 * k
-    });
-    let attention = widest(&|layer| heads * layer.head_dim);
-    let mlp = widest(&|layer| layer.intermediate_size);
+    let Widest { qkv, attention, mlp } = Widest::of(text);
     let owning = &text.layers[..text.owning_layers()];
     let owning_mlp = owning.iter().map(|layer| layer.intermediate_size).max().unwrap_or(mlp);
     // 64 positions at least in a piece; two blocks a multiprocessor fill the card.
@@ -353,8 +405,9 @@ fn lay_out_work(
     work.finished = bump.take(4 * heads);
     if let (Some(inputs), TablePlace::Disk) = (&weights.per_layer_inputs, table) {
         let [words, steps] = row_bytes(&inputs.embed_tokens);
-        work.table_words = bump.take(chunk * words);
-        work.table_steps = bump.take(chunk * steps);
+        work.table_rows = chunk.max(wish.slots.min(BATCH_TOKENS));
+        work.table_words = bump.take(work.table_rows * words);
+        work.table_steps = bump.take(work.table_rows * steps);
     }
 
     work.wide = (chunk * (2 * owning_mlp).max(all_layers)).max(text.vocab_size).max(2 * mlp);
@@ -372,4 +425,44 @@ fn lay_out_work(
     work.activations = bump.floats(work.activation_numbers);
     work.activation_scales = bump.floats(chunk);
     work
+}
+
+fn lay_out_batch(
+    text: &TextConfig,
+    work: &Work,
+    slots: usize,
+    pairs: usize,
+    bump: &mut Bump,
+) -> BatchWork {
+    let tokens = slots.min(BATCH_TOKENS);
+    if tokens < 2 {
+        return BatchWork::default();
+    }
+    let (hidden, heads) = (text.hidden_size, text.num_attention_heads);
+    let width = text.hidden_size_per_layer_input;
+    let Widest { qkv, attention, mlp } = Widest::of(text);
+    let head_dim = text.layers.iter().map(|layer| layer.head_dim).max().unwrap_or(0);
+    let floats = |bump: &mut Bump, count: usize| bump.floats(tokens * count);
+    let digits = |bump: &mut Bump, columns: usize| bump.take(batch_digit_bytes(columns));
+    // Steps and slots go to the card in one copy.
+    let steps = bump.take(tokens * (size_of::<Step>() + 4));
+    BatchWork {
+        tokens,
+        streams: [floats(bump, hidden), floats(bump, hidden)],
+        deltas: [floats(bump, hidden), floats(bump, hidden), floats(bump, hidden)],
+        qkv: floats(bump, qkv),
+        digits: digits(bump, hidden),
+        factors: floats(bump, 1),
+        attention_digits: digits(bump, attention),
+        mlp_digits: digits(bump, mlp),
+        gate_digits: digits(bump, width),
+        per_layer: floats(bump, text.layers.len() * width),
+        turns: floats(bump, 2 * pairs),
+        logits: floats(bump, text.vocab_size),
+        steps,
+        slots: steps + (tokens * size_of::<Step>()) as u64,
+        ids: floats(bump, 1),
+        pieces: floats(bump, heads * work.max_pieces * head_dim),
+        piece_state: floats(bump, 2 * heads * work.max_pieces),
+    }
 }

@@ -76,7 +76,7 @@ pub(super) fn fill(
         }
         (Some(placed), TablePlace::Disk) => {
             let row: usize = layout::row_bytes(&placed.stored).iter().sum();
-            let words = gpu.pinned(layout.work.chunk * row)?;
+            let words = gpu.pinned(layout.work.table_rows * row)?;
             Table::Disk { checkpoint: checkpoint.clone(), words }
         }
     };

@@ -1,15 +1,18 @@
 //! A card: weights in one arena, a decode step as one captured graph, prompts in chunks.
 //!
-//! `plan` decides what fits, `layout` what lies where, `load.rs` and `upload.rs` bring it there, `passes` is the forward pass,
-//! `snapshot.rs` copies what slots hold.
+//! `plan` decides what fits, `layout` what lies where, `load.rs` and `upload.rs` bring it there, `passes` is the
+//! forward pass, which `prompt.rs`, `decode.rs` and `together.rs` run, `snapshot.rs` copies what slots hold.
 
+mod decode;
 mod layout;
 mod load;
 mod options;
 mod passes;
 mod plan;
 mod probe;
+mod prompt;
 mod snapshot;
+mod together;
 mod upload;
 
 pub use load::LoadReport;
@@ -18,7 +21,7 @@ pub use passes::Products;
 pub use plan::{KvType, Plan, Sizes, TablePlace, Wish};
 pub use probe::{plan_for_shape, read_bandwidth};
 
-use super::{Device, Slot, SlotMemory, Wanted, Work};
+use super::{DecodeStep, Decoded, Device, Slot, SlotMemory, Wanted, Work};
 use crate::error::{Result, RuntimeError};
 use crate::model::MemoryPlan;
 use crate::traffic::Traffic;
@@ -30,7 +33,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
-use w4pack_kernels::cuda::parameters::{Matrix, Step};
+use w4pack_kernels::cuda::parameters::Matrix;
 use w4pack_kernels::cuda::{Arena, Card, CudaError, Gpu, Graph, Pinned};
 
 /// A model on a card.
@@ -46,14 +49,18 @@ pub struct CudaDevice {
     tensor_token: bool,
     table: Table,
     slots: Vec<Option<Cache>>,
-    /// A slot's decode step, captured when it is first taken.
-    graphs: Vec<Option<Graph>>,
+    /// By slot: its decode step.
+    graphs: Vec<Graph>,
+    /// A step of two sequences at once, of three and so on; empty where they go one by one.
+    batch_graphs: Vec<Graph>,
     /// `Step` on its way to the card, and what comes back.
     mailbox: Pinned,
     load: LoadReport,
     traffic: Traffic,
     /// Bytes of the card in use before the arena was made: the driver's context, other programs.
     outside: usize,
+    /// Bytes of the card in use more than that, once the model was ready.
+    taken: usize,
     arena: Arena,
 }
 
@@ -76,7 +83,7 @@ impl CudaDevice {
     ) -> Result<Self> {
         let Survey { config, weights, notes, bytes } = survey(checkpoint)?;
         check_shape(&config, &weights, options.kv)?;
-        for (name, value) in [("chunk", options.chunk), ("slots", options.slots)] {
+        for (name, value) in [("chunk", options.chunk.unwrap_or(1)), ("slots", options.slots)] {
             if value == 0 {
                 return Err(crate::engine::setting(name, 0, "at least 1".into()));
             }
@@ -92,16 +99,23 @@ impl CudaDevice {
         gpu.allow_overlap(options.overlap);
         let free = gpu.free_memory()?;
         let available = free.saturating_sub(RESERVE.min(free / 8));
-        let wish = Wish {
+        let mut wish = Wish {
             limit: options.memory.map_or(available, |limit| limit.min(free)),
             context: options.context,
             table: options.table,
             kv: options.kv,
-            chunk: options.chunk,
+            chunk: options.chunk.unwrap_or(1),
             slots: options.slots,
             multiprocessors: gpu.card().multiprocessors,
         };
-        let plan = plan::plan(&config.text, &weights, &wish)?;
+        let plan = match options.chunk {
+            Some(_) => plan::plan(&config.text, &weights, &wish)?,
+            None => {
+                let (plan, chunk) = plan::plan_with_chunk(&config.text, &weights, &wish)?;
+                wish.chunk = chunk;
+                plan
+            }
+        };
         let traffic = Traffic::of(
             &weights,
             &config.text,
@@ -109,16 +123,17 @@ impl CudaDevice {
             |matrix| matrix.bytes() as usize,
             options.kv.bytes_of_a_number(),
         );
-        let arena = gpu.allocate(plan.sizes.total())?;
+        let arena = gpu.allocate(plan.sizes.arena())?;
         let layout =
             lay_out(&config.text, &weights, &wish, plan.context, plan.table, arena.address());
 
         let begin = Instant::now();
         let (table, load) = fill(&gpu, checkpoint, &layout, &arena, &plan, bytes, progress, begin)?;
-        let mailbox = gpu.pinned(64)?;
+        let mailbox = gpu.pinned(together::MAILBOX)?;
         let slots = options.slots;
         let mut device = Self {
             outside: gpu.card().memory - free,
+            taken: 0,
             gpu,
             config,
             notes,
@@ -129,7 +144,8 @@ impl CudaDevice {
             tensor_token: false,
             table,
             slots: vec![None; slots],
-            graphs: (0..slots).map(|_| None).collect(),
+            graphs: Vec::new(),
+            batch_graphs: Vec::new(),
             mailbox,
             load,
             traffic,
@@ -141,6 +157,10 @@ impl CudaDevice {
         };
         device.tensor_token = device.products == Products::Mma
             && passes::fits_tensor_cores(&device.config.text, &device.layout, device.gpu.card());
+        device.capture_steps()?;
+        device.capture_batches()?;
+        device.taken =
+            (device.gpu.card().memory - device.gpu.free_memory()?).saturating_sub(device.outside);
         Ok(device)
     }
 
@@ -157,6 +177,11 @@ impl CudaDevice {
     /// Positions of a sequence.
     pub fn context(&self) -> usize {
         self.plan.context
+    }
+
+    /// Prompt tokens in one pass.
+    pub fn chunk(&self) -> usize {
+        self.layout.work.chunk
     }
 
     /// What lies on the card.
@@ -185,14 +210,31 @@ impl CudaDevice {
         self.tensor_token
     }
 
+    /// Sequences whose tokens go through the layers together at most; 1: none do.
+    pub fn tokens_together(&self) -> usize {
+        if self.batch_graphs.is_empty() { 1 } else { self.layout.batch.tokens }
+    }
+
     /// How loading went.
     pub fn load_report(&self) -> LoadReport {
         self.load
     }
 
-    /// The plan as a table, and beside it what the card had in use before.
+    /// Bytes of the card in use before anything was allocated: the driver's context with the
+    /// kernels, other programs.
+    pub fn outside(&self) -> usize {
+        self.outside
+    }
+
+    /// Bytes that the card has less since then, measured when the model was ready: what the plan
+    /// foretells, and what other programs took meanwhile.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// The plan as a table, and beside it what was taken and what the card had in use before.
     pub fn memory_table(&self) -> String {
-        let Sizes { weights, table, full, sliding, work } = self.plan.sizes;
+        let Sizes { weights, table, full, sliding, work, driver } = self.plan.sizes;
         let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
         let mut text = String::new();
         let place = self.plan.table.name();
@@ -202,7 +244,9 @@ impl CudaDevice {
             (&*format!("keys and values, full layers, {}", self.options.kv.name()), full),
             ("keys and values, sliding layers", sliding),
             ("work space", work),
-            ("in all", self.plan.sizes.total()),
+            ("the driver's, for graphs and pages", driver),
+            ("in all, in blocks of 2 MiB", self.plan.sizes.total()),
+            ("measured", self.taken),
         ] {
             text += &format!("{name:<40} {:>9.1} MiB\n", mib(bytes));
         }
@@ -214,7 +258,9 @@ impl CudaDevice {
         text
     }
 
-    /// Times one product both ways and returns the faster way.
+    /// Times one product both ways and returns the faster way: tensor cores, unless ordinary ones are
+    /// faster by a quarter, as where there are none. A small model's product is too short for more
+    /// than that, and the same card must choose the same way every time.
     fn faster_products(&self) -> Result<Products> {
         let tokens = self.layout.work.chunk.min(64);
         let timer = self.gpu.timer()?;
@@ -222,9 +268,14 @@ impl CudaDevice {
         for (seconds, products) in seconds.iter_mut().zip([Products::Mma, Products::Ffma]) {
             let passes = Passes { products, ..self.passes() };
             passes.sample_product(tokens)?;
-            *seconds = timer.measure(|| (0..3).try_for_each(|_| passes.sample_product(tokens)))?;
+            *seconds = f64::INFINITY;
+            for _ in 0..5 {
+                let once = timer.measure(|| passes.sample_product(tokens))?;
+                *seconds = seconds.min(once);
+            }
         }
-        Ok(if seconds[0] < seconds[1] { Products::Mma } else { Products::Ffma })
+        let [mma, ffma] = seconds;
+        Ok(if mma < 1.25 * ffma { Products::Mma } else { Products::Ffma })
     }
 
     fn passes(&self) -> Passes<'_> {
@@ -237,7 +288,7 @@ impl CudaDevice {
                 let kind = layout::kind_of(placed.stored.storage) as i32;
                 let (values, steps) = (work.table_words, work.table_steps);
                 let columns = placed.stored.columns as i32;
-                let rows = work.chunk as i32;
+                let rows = work.table_rows as i32;
                 (Matrix { values, steps, rows, columns, kind, padding: 0 }, true)
             }),
         };
@@ -265,157 +316,6 @@ impl CudaDevice {
             });
         }
         Ok(())
-    }
-
-    /// Rows of a table that stays on disk, for these tokens, to the card.
-    fn fetch_table_rows(&mut self, tokens: &[u32]) -> Result<()> {
-        let Table::Disk { checkpoint, words } = &mut self.table else { return Ok(()) };
-        let Some(inputs) = &self.layout.weights.per_layer_inputs else { return Ok(()) };
-        let stored = &inputs.embed_tokens.stored;
-        let tensors = crate::weights::tensors_of(stored);
-        let work = &self.layout.work;
-        let targets = [work.table_words, work.table_steps];
-        let row_bytes = layout::row_bytes(stored);
-        // Copies of earlier rows must be done before their memory is used again.
-        self.gpu.wait()?;
-        let mut rest = words.bytes_mut();
-        for ((tensor, target), bytes) in tensors.iter().zip(targets).zip(row_bytes) {
-            let (part, behind) = rest.split_at_mut(tokens.len() * bytes);
-            rest = behind;
-            for (&token, row) in tokens.iter().zip(part.chunks_exact_mut(bytes)) {
-                checkpoint.read_range(tensor, u64::from(token) * bytes as u64, row)?;
-            }
-            // SAFETY: the plan has rows for a chunk of tokens.
-            unsafe { self.gpu.upload(target, part)? };
-        }
-        Ok(())
-    }
-
-    /// Puts a step into the mailbox and on its way.
-    fn send_step(&mut self, position: usize, token: i32) -> Result<()> {
-        let step = Step { position: position as i32, token, best: 0 };
-        let bytes = &mut self.mailbox.bytes_mut()[..16];
-        bytes[..4].copy_from_slice(&step.position.to_le_bytes());
-        bytes[4..8].copy_from_slice(&step.token.to_le_bytes());
-        bytes[8..].copy_from_slice(&step.best.to_le_bytes());
-        // SAFETY: `step` has 16 bytes; the mailbox is not written again before the stream is done.
-        unsafe { self.gpu.upload(self.layout.work.step, bytes)? };
-        Ok(())
-    }
-
-    /// Runs the decode step of `token`; its logits and best id are on the card afterwards.
-    fn run_step(&mut self, slot: Slot, token: u32) -> Result<()> {
-        let cache = self.cache(slot)?;
-        self.check_room(cache, 1)?;
-        crate::forward::check_ids(&self.config.text, &[token], cache.length)?;
-        self.gpu.bind()?;
-        self.fetch_table_rows(&[token])?;
-        if self.graphs[slot.0].is_none() {
-            let passes = self.passes();
-            let graph = self.gpu.capture(|| passes.step(&self.layout.caches[slot.0]))?;
-            self.graphs[slot.0] = Some(graph);
-        }
-        self.send_step(cache.length, token as i32)?;
-        let graph = self.graphs[slot.0].as_ref().expect("captured above");
-        self.gpu.run(graph)?;
-        Ok(())
-    }
-
-    fn commit_step(&mut self, slot: Slot) {
-        if let Some(cache) = &mut self.slots[slot.0] {
-            cache.length += 1;
-        }
-    }
-
-    /// Reads a piece of a prompt, in chunks.
-    fn read_prompt(&mut self, work: &Work<'_>) -> Result<Vec<f32>> {
-        let cache = self.cache(work.slot)?;
-        if work.tokens.is_empty() {
-            return Err(RuntimeError::EmptyPrompt);
-        }
-        crate::forward::check_ids(&self.config.text, work.tokens, cache.length)?;
-        self.check_room(cache, work.tokens.len())?;
-        self.gpu.bind()?;
-        let chunk = match work.logits {
-            Wanted::All => self.layout.work.chunk_for_all,
-            _ => self.layout.work.chunk,
-        };
-        let (mut logits, mut first) = (Vec::new(), cache.length);
-        let mut pieces = work.tokens.chunks(chunk).peekable();
-        while let Some(tokens) = pieces.next() {
-            let wanted = match work.logits {
-                Wanted::Last if pieces.peek().is_some() => Wanted::Nothing,
-                wanted => wanted,
-            };
-            self.read_chunk(work.slot, first, tokens, wanted, &mut logits)?;
-            first += tokens.len();
-        }
-        if let Some(cache) = &mut self.slots[work.slot.0] {
-            cache.length = first;
-        }
-        Ok(logits)
-    }
-
-    fn read_chunk(
-        &mut self,
-        slot: Slot,
-        first: usize,
-        tokens: &[u32],
-        wanted: Wanted,
-        logits: &mut Vec<f32>,
-    ) -> Result<()> {
-        self.fetch_table_rows(tokens)?;
-        let ids: Vec<u8> = tokens.iter().flat_map(|id| id.to_le_bytes()).collect();
-        let layout_work = self.layout.work;
-        // SAFETY: the plan has ids for a chunk of tokens.
-        unsafe { self.gpu.upload(layout_work.chunk_ids, &ids)? };
-        let (owning, all) = (self.config.text.owning_layers(), self.config.text.layers.len());
-        let (vocabulary, hidden) = (self.config.text.vocab_size, self.config.text.hidden_size);
-        let width = self.config.text.hidden_size_per_layer_input;
-        let count = tokens.len();
-        let layers = if wanted == Wanted::All { 0..all } else { 0..owning };
-        let passes = self.passes();
-        let caches = &self.layout.caches[slot.0];
-        passes.chunk_layers(caches, first, count, layers)?;
-        passes.commit(caches, first, count)?;
-        match wanted {
-            Wanted::Nothing => {}
-            Wanted::All => {
-                let rows = (layout_work.wide / vocabulary).max(1);
-                for begin in (0..count).step_by(rows) {
-                    let rows = rows.min(count - begin);
-                    passes.chunk_head(begin, rows)?;
-                    let old = logits.len();
-                    logits.resize(old + rows * vocabulary, 0.0);
-                    let target = bytemuck::cast_slice_mut(&mut logits[old..]);
-                    // SAFETY: `chunk_head` wrote these logits.
-                    unsafe { self.gpu.download(target, layout_work.chunk_wide)? };
-                }
-            }
-            Wanted::Last => {
-                // From the first KV-shared layer on only the last token is of interest.
-                let last = count - 1;
-                let x = layout_work.chunk_stream + (4 * last * hidden) as u64;
-                let per_layer = layout_work.chunk_per_layer + (4 * last * all * width) as u64;
-                let turns = layout_work.chunk_turns + (8 * last * self.layout.vectors.pairs) as u64;
-                self.send_step(first + last, tokens[last] as i32)?;
-                let (passes, caches) = (self.passes(), &self.layout.caches[slot.0]);
-                passes.token_layers(caches, owning..all, x, per_layer, turns)?;
-                *logits = self.download_logits()?;
-            }
-        }
-        // The ids and the mailbox may be written again.
-        self.gpu.wait()?;
-        Ok(())
-    }
-
-    fn download_logits(&self) -> Result<Vec<f32>> {
-        let mut logits = vec![0.0f32; self.config.text.vocab_size];
-        // SAFETY: the head has written a row of the vocabulary.
-        unsafe {
-            self.gpu.download(bytemuck::cast_slice_mut(&mut logits), self.layout.work.logits)?;
-        }
-        Ok(logits)
     }
 }
 
@@ -476,25 +376,15 @@ impl Device for CudaDevice {
     }
 
     fn decode(&mut self, slot: Slot, token: u32) -> Result<Vec<f32>> {
-        self.run_step(slot, token)?;
-        let logits = self.download_logits()?;
-        self.commit_step(slot);
-        Ok(logits)
+        self.step_to_logits(slot, token)
     }
 
     fn decode_greedy(&mut self, slot: Slot, token: u32) -> Result<u32> {
-        self.run_step(slot, token)?;
-        let best_address = self.layout.work.step + 8;
-        let bytes = &mut self.mailbox.bytes_mut()[16..24];
-        // SAFETY: `best` has 8 bytes; they are read after the wait.
-        unsafe { self.gpu.download(bytes, best_address)? };
-        let best = bytemuck::pod_read_unaligned(&self.mailbox.bytes()[16..24]);
-        let id = Step::chosen(best);
-        if Step::is_nan(best) {
-            return Err(RuntimeError::BrokenLogits { id: id as usize, value: f32::NAN });
-        }
-        self.commit_step(slot);
-        Ok(id)
+        self.step_to_likeliest(slot, token)
+    }
+
+    fn decode_together(&mut self, steps: &[DecodeStep]) -> Vec<Result<Decoded>> {
+        self.steps_together(steps)
     }
 }
 

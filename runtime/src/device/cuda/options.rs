@@ -14,8 +14,8 @@ pub struct CudaOptions {
     pub context: Option<usize>,
     /// Sequences at once.
     pub slots: usize,
-    /// Prompt tokens in one pass.
-    pub chunk: usize,
+    /// Prompt tokens in one pass; `None`: as many as are of use and take little of the memory.
+    pub chunk: Option<usize>,
     /// Where the per-layer table goes; `None`: on the card if there is room.
     pub table: Option<TablePlace>,
     /// How keys and values are stored.
@@ -35,7 +35,7 @@ impl Default for CudaOptions {
             memory: None,
             context: None,
             slots: 1,
-            chunk: 256,
+            chunk: None,
             table: None,
             kv: KvType::F16,
             products: None,

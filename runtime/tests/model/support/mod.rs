@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod random;
+pub mod rounding;
 pub mod slots;
 
 #[path = "../../../../testing/conformance.rs"]
@@ -230,15 +231,3 @@ pub fn root_mean_square<A: Number, B: Number>(found: &[A], expected: &[B]) -> f6
 pub fn in_sixteen_bits<N: Number>(plain: &[N]) -> f64 {
     2e-3 * worst(plain, &vec![0f32; plain.len()])
 }
-
-/// How far a logit may be from that of another pass that keeps keys and values in f16 too.
-///
-/// Products keep 22 bits and sums are f32, so logits (capped at 30) would be within some 1e-4 of
-/// each other. But now and then a key or a value lies so near the middle of two f16 numbers that the
-/// passes round it differently, by 2^-11 of its size. In models of random weights, whose scores reach
-/// the length of a head, that moves a score, its weight by a few per cent, and a logit by this much.
-/// `an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off` measures it.
-pub const KEPT_IN_F16: f64 = 6e-2;
-
-/// The same of the root of the mean square of all logits compared.
-pub const KEPT_IN_F16_USUALLY: f64 = 5e-3;

@@ -2,11 +2,13 @@
 
 use super::{Passes, Products, arguments, cache_of, config_width, qkv};
 use crate::device::cuda::layout::qkv_addresses;
+use crate::device::cuda::plan::KvType;
 use crate::error::Result;
-use w4pack_kernels::cuda::Address;
+use std::ffi::c_void;
 use w4pack_kernels::cuda::parameters::{
-    Activations, Attend, Commit, Gemm, Kind, KvLayer, MapRows, Matrix, NormRows, RopeRows,
+    Activations, Attend, ChunkLaunch, Commit, Gemm, KvLayer, MapRows, Matrix, NormRows, RopeRows,
 };
+use w4pack_kernels::cuda::{Address, CudaError};
 
 impl Passes<'_> {
     /// A chunk up to and with the layers `layers`; its ids are in place. The stream is left in
@@ -91,8 +93,8 @@ impl Passes<'_> {
 
     /// How the activations of a product with these matrices lie: tensor cores take packed ones.
     fn format(&self, parts: &[Matrix], tokens: usize, columns: usize) -> Activations {
-        let is_plain = parts.iter().any(|part| part.kind == Kind::PlainBf16 as i32);
-        let is_mma = self.products == Products::Mma && !is_plain && !parts.is_empty();
+        let is_mma =
+            self.products == Products::Mma && !parts.is_empty() && Gemm::on_tensor_cores(parts);
         let work = self.work();
         Activations {
             values: work.activations,
@@ -154,7 +156,7 @@ impl Passes<'_> {
         Ok(out)
     }
 
-    /// Products of the same activations, their rows side by side in `out`.
+    /// Products of the same activations with up to three matrices, their rows side by side in `out`.
     fn gemm(
         &self,
         parts: &[Matrix],
@@ -163,25 +165,27 @@ impl Passes<'_> {
         out: Address,
         stride: usize,
     ) -> Result<()> {
-        let mut first = 0;
-        for &weight in parts {
-            let gemm = Gemm {
-                weight,
-                x,
-                out: out + 4 * first as u64,
-                out_stride: stride as u64,
-                tokens: tokens as i32,
-                padding: 0,
-            };
-            let grid = [(weight.rows as usize).div_ceil(64), tokens.div_ceil(64)];
-            let (kernel, threads, shared) = match x.format {
-                1 => ("gemm_mma", 128, self.gpu.gemm_mma_shared()),
-                _ => ("gemm_ffma", 256, 0),
-            };
-            self.launch(kernel, grid, threads, shared, &arguments![gemm])?;
-            first += weight.rows as usize;
-        }
-        Ok(())
+        let mut part = [Matrix::NONE; 3];
+        part[..parts.len()].copy_from_slice(parts);
+        let gemm = Gemm {
+            part,
+            x,
+            out,
+            out_stride: stride as u64,
+            parts: parts.len() as i32,
+            tokens: tokens as i32,
+        };
+        let launch = gemm.launch(self.gpu.target(), self.gpu.card().multiprocessors);
+        Ok(self.launch_chunk(&launch, &arguments![gemm])?)
+    }
+
+    fn launch_chunk(
+        &self,
+        launch: &ChunkLaunch,
+        arguments: &[*const c_void],
+    ) -> Result<(), CudaError> {
+        let ChunkLaunch { kernel, grid, threads, shared } = launch;
+        self.launch(kernel, *grid, *threads, *shared, arguments)
     }
 
     fn attention_of_chunk(
@@ -228,9 +232,16 @@ impl Passes<'_> {
             tokens: tokens as i32,
             heads: heads as i32,
         };
-        let kernel = format!("attend_{kv}_{head_dim}");
-        let grid = [tokens.div_ceil(16), heads];
-        Ok(self.launch(&kernel, grid, 128, 0, &arguments![attend])?)
+        // Tensor cores read keys and values as they lie, which must then be f16.
+        let is_mma = self.products == Products::Mma && self.kv == KvType::F16;
+        let on_tensor_cores = is_mma.then(|| attend.launch_mma(self.gpu.target())).flatten();
+        let launch = on_tensor_cores.unwrap_or_else(|| ChunkLaunch {
+            kernel: format!("attend_{kv}_{head_dim}"),
+            grid: [tokens.div_ceil(16), heads],
+            threads: 128,
+            shared: 0,
+        });
+        Ok(self.launch_chunk(&launch, &arguments![attend])?)
     }
 
     /// Staged rows of all sliding layers into their rings.

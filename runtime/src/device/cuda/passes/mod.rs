@@ -2,9 +2,11 @@
 //!
 //! Two ways through a layer. One token, [`Passes::token_layers`], takes matrix-vector products, on
 //! tensor cores (`tensor.rs`) or on ordinary ones (`token.rs`): every decode step (captured once as a
-//! graph), and the last token of a prompt behind the layers that own keys and values. A chunk of a
-//! prompt, [`Passes::chunk_layers`], takes matrix products (`chunk.rs`).
+//! graph), and the last token of a prompt behind the layers that own keys and values; one token each of
+//! several sequences share these products (`batch.rs`). A chunk of a prompt, [`Passes::chunk_layers`],
+//! takes matrix products (`chunk.rs`).
 
+mod batch;
 mod chunk;
 mod tensor;
 mod token;
@@ -79,14 +81,14 @@ impl Passes<'_> {
     pub fn step(&self, caches: &[Option<KvLayer>]) -> Result<()> {
         let work = self.work();
         let [x, _] = work.streams;
-        self.embed(0, 1, 0, x, work.turns)?;
+        self.embed_steps(work.step, work.id, 1, x, work.turns)?;
         self.per_layer_inputs_of_token(x)?;
         let (per_layer, turns) = (work.per_layer, work.turns);
         let layers = 0..self.text.layers.len();
         self.token_layers(caches, layers, x, per_layer, turns)
     }
 
-    /// Embeddings and rotations of a chunk (`ids` an address), or of the token in `Step` (0).
+    /// Embeddings and rotations of a chunk.
     fn embed(
         &self,
         ids: Address,
@@ -95,13 +97,36 @@ impl Passes<'_> {
         x: Address,
         turns: Address,
     ) -> Result<()> {
+        self.launch_embed(ids, first, (0, 0), tokens, x, turns)
+    }
+
+    /// Those of the tokens in `steps`, one behind another; their ids go to `ids`.
+    fn embed_steps(
+        &self,
+        steps: Address,
+        ids: Address,
+        tokens: usize,
+        x: Address,
+        turns: Address,
+    ) -> Result<()> {
+        self.launch_embed(0, 0, (steps, ids), tokens, x, turns)
+    }
+
+    fn launch_embed(
+        &self,
+        ids: Address,
+        first: usize,
+        (step, ids_out): (Address, Address),
+        tokens: usize,
+        x: Address,
+        turns: Address,
+    ) -> Result<()> {
         let table = self.layout.weights.embed_tokens.matrix;
         let factor = (self.text.hidden_size as f64).sqrt() as f32;
-        let Work { step, id, .. } = *self.work();
         let (frequencies, pairs) = (self.layout.vectors.frequencies, self.layout.vectors.pairs);
         let (first, pairs) = (first as i32, pairs as i32);
         let arguments =
-            arguments![table, ids, first, step, id, factor, x, frequencies, pairs, turns];
+            arguments![table, ids, first, step, ids_out, factor, x, frequencies, pairs, turns];
         Ok(self.launch("embed", [tokens, 1], 256, 0, &arguments)?)
     }
 

@@ -43,12 +43,12 @@ pub(in crate::device::cuda) fn fits(text: &TextConfig, layout: &Layout, card: &C
         && takes(TokenResult::Logits, &[layout.weights.head().matrix])
 }
 
-fn gate_and_up(layer: &LayerWeights<Placed>) -> [Matrix; 2] {
+pub(super) fn gate_and_up(layer: &LayerWeights<Placed>) -> [Matrix; 2] {
     [layer.gate_proj.matrix, layer.up_proj.matrix]
 }
 
 /// Words and steps of matrices that were placed one after another.
-fn span(parts: &[Matrix]) -> Span {
+pub(super) fn span(parts: &[Matrix]) -> Span {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Span::default() };
     let elements = last.rows as u64 * last.columns as u64;
     let end = last.steps + elements / 32 * 2;
@@ -238,6 +238,10 @@ impl Passes<'_> {
             pairs: config.rope.rotated_pairs as i32,
             heads: heads as i32,
             max_pieces: max_pieces as i32,
+            slots: 0,
+            slot_bytes: 0,
+            qkv_stride: 0,
+            turns_stride: 0,
         };
         let arguments = [std::ptr::from_ref(&attention).cast()];
         let kind = if is_full { "full" } else { "sliding" };
@@ -253,7 +257,7 @@ impl Passes<'_> {
 }
 
 /// Whether the tensor cores take this layer's attention.
-fn has_attention(heads: usize, config: &LayerConfig, kv: KvType) -> bool {
+pub(super) fn has_attention(heads: usize, config: &LayerConfig, kv: KvType) -> bool {
     kv == KvType::F16
         && heads == ATTENTION_HEADS * config.kv_heads
         && [64, 256, 512].contains(&config.head_dim)
