@@ -7,7 +7,7 @@ that `full_size.py FOLDER --prompt 700` prints. Unpacks every module on the GPU 
 the class that config.json names, key by key, and prints, one line each,
 
 - logits at 8 positions of the prompt, and at all of them and of the answer: largest and mean difference,
-  how often the likeliest id is the same, where not: the distance of the two best;
+  how often the likeliest id and the ten likeliest are the same, where not: the distance of the two best;
 - the greedy answer, and how many ids of w4pack's are the same;
 - the same differences with keys and values rounded to f16 in transformers too, as w4pack keeps them: what
   is left then is everything else.
@@ -83,10 +83,12 @@ def compare(name: str, found: torch.Tensor, expected: torch.Tensor) -> None:
     best, likeliest = found.argmax(-1), expected.argmax(-1)
     wrong = (best != likeliest).nonzero().flatten().tolist()
     two = expected.topk(2).values
+    ten = (found.topk(10).indices == expected.topk(10).indices).all(-1).sum()
     margins = [round(float(two[row, 0] - two[row, 1]), 5) for row in wrong]
     print(
         f"{name}: {len(found)} rows, largest difference {difference.max():.2e}, mean {difference.mean():.2e}, "
-        f"std of logits {expected.std():.2f}, likeliest id equal {len(found) - len(wrong)} of {len(found)}"
+        f"std of logits {expected.std():.2f}, likeliest id equal {len(found) - len(wrong)} of {len(found)}, "
+        f"the ten likeliest and their order {ten}"
         + (f", distances of the two best where not {margins}" if wrong else "")
     )
 

@@ -184,11 +184,13 @@ pub struct VerifyArguments {
     /// nothing can be proved (exit code 2).
     #[arg(long, requires = "packed")]
     pub source: Option<String>,
-    /// The source's files as the Hub lists them (path, size, SHA-256): the source is rebuilt from the
-    /// packed checkpoint and must have these hashes.
-    #[arg(long, value_name = "FILE", conflicts_with = "source", requires = "packed")]
-    pub hashes: Option<PathBuf>,
-    /// Who has what a text-only checkpoint lacks: the towers, and the source's config.json.
+    /// The source's files as the Hub lists them (path, size, hash): a file that holds the listing, or
+    /// `owner/name[@revision]` to ask the Hub. The source is rebuilt from the packed checkpoint and
+    /// must have these hashes.
+    #[arg(long, value_name = "FILE|NAME", conflicts_with = "source", requires = "packed")]
+    pub hashes: Option<String>,
+    /// Who has what a text-only checkpoint lacks: the towers. Of a Hub name only their bytes are
+    /// fetched, and nothing is stored.
     #[arg(long, value_name = "SOURCE", requires = "hashes")]
     pub towers_from: Option<String>,
     /// After a proof: write it as an in-toto statement, ready to be signed.

@@ -1,4 +1,5 @@
-//! From what the user typed to a source of bytes: a folder, a file, or a name on the Hub.
+//! From what the user typed to a source of bytes, or to a listing of one: a folder, a file, or a name on
+//! the Hub.
 
 use crate::message::Usage;
 use anyhow::Result;
@@ -6,6 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use w4pack_format::gguf::view;
 use w4pack_format::source::{FolderSource, Source};
+use w4pack_verify::Listing;
 
 /// How this process may reach the Hub: the flags that stand before every command.
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,6 +64,21 @@ pub fn here(what: &str, revision: Option<&str>) -> Result<Option<Arc<dyn Source>
     Ok(Some(Arc::new(FolderSource::open(path)?)))
 }
 
+/// The source's files with their hashes: a listing in a file, or what the Hub lists under a name.
+pub fn listing(what: &str) -> Result<Listing> {
+    let path = Path::new(what);
+    if path.exists() {
+        return Ok(Listing::parse(what, &read_file(path)?)?);
+    }
+    on_the_hub::listing(what)
+}
+
+/// All of a file that the user has named.
+pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path)
+        .map_err(|error| Usage::new(format!("could not read `{}`: {error}", path.display())).into())
+}
+
 #[cfg(feature = "hub")]
 pub use on_the_hub::open_hub;
 
@@ -74,10 +91,11 @@ mod on_the_hub {
     use std::sync::Arc;
     use w4pack_format::source::{FolderSource, Source};
     use w4pack_hub::name::MAIN;
-    use w4pack_hub::{Hub, HubError, Progress, RepositoryName, Settings};
+    use w4pack_hub::{Hub, HubError, Progress, RemoteFile, RepositoryName, Settings};
+    use w4pack_verify::{ListedCommit, ListedFile, Listing};
 
     pub fn downloaded(what: &str, revision: Option<&str>) -> Result<Arc<dyn Source>> {
-        let (name, revision) = name(what, revision)?;
+        let (name, revision) = name(what, revision, "a folder")?;
         let (hub, progress) = open_hub()?;
         let folder = hub.folder(&name, &revision);
         progress.finish();
@@ -85,9 +103,25 @@ mod on_the_hub {
     }
 
     pub fn streamed(what: &str, revision: Option<&str>) -> Result<Arc<dyn Source>> {
-        let (name, revision) = name(what, revision)?;
+        let (name, revision) = name(what, revision, "a folder")?;
         let (hub, _) = open_hub()?;
         Ok(hub.open(&name, &revision)?)
+    }
+
+    pub fn listing(what: &str) -> Result<Listing> {
+        let (name, revision) = name(what, None, "a file")?;
+        let (hub, _) = open_hub()?;
+        let snapshot = hub.resolve(&name, &revision)?;
+        let listed = |file: RemoteFile| ListedFile {
+            // Of a large file Git's hash is that of a pointer to it.
+            git: file.sha256.is_none().then_some(file.git),
+            path: file.path,
+            bytes: file.bytes,
+            sha256: file.sha256,
+        };
+        let of = ListedCommit { name: name.to_string(), commit: snapshot.commit };
+        let label = format!("the Hub's file list of {name}");
+        Ok(Listing::new(&label, snapshot.files.into_iter().map(listed).collect(), Some(of))?)
     }
 
     /// The Hub as environment and flags have it, and who draws its progress.
@@ -99,11 +133,11 @@ mod on_the_hub {
     }
 
     /// `owner/name[@revision]`, and what `--revision` adds.
-    fn name(what: &str, revision: Option<&str>) -> Result<(RepositoryName, String)> {
+    /// `here` is what might have stood there instead.
+    fn name(what: &str, revision: Option<&str>, here: &str) -> Result<(RepositoryName, String)> {
         let (name, at) = RepositoryName::with_revision(what).map_err(|error| match error {
             HubError::Name { problem, .. } => {
-                let message =
-                    format!("`{what}` is neither a folder here nor a Hub name: {problem}");
+                let message = format!("`{what}` is neither {here} here nor a Hub name: {problem}");
                 anyhow::Error::from(Usage::new(message))
             }
             other => other.into(),
@@ -155,15 +189,25 @@ mod on_the_hub {
     use anyhow::Result;
     use std::sync::Arc;
     use w4pack_format::source::Source;
+    use w4pack_verify::Listing;
 
     pub fn downloaded(what: &str, _: Option<&str>) -> Result<Arc<dyn Source>> {
-        let message =
-            format!("`{what}` is no folder here, and this w4pack was built without the Hub");
-        let hint = "give a folder, or build with the feature `hub`, which is on by default";
-        Err(Usage::new(message).hint(hint).into())
+        Err(refusal(what, "folder"))
     }
 
-    pub fn streamed(what: &str, revision: Option<&str>) -> Result<Arc<dyn Source>> {
-        downloaded(what, revision)
+    pub fn streamed(what: &str, _: Option<&str>) -> Result<Arc<dyn Source>> {
+        Err(refusal(what, "folder"))
+    }
+
+    pub fn listing(what: &str) -> Result<Listing> {
+        Err(refusal(what, "file"))
+    }
+
+    fn refusal(what: &str, here: &str) -> anyhow::Error {
+        let message =
+            format!("`{what}` is no {here} here, and this w4pack was built without the Hub");
+        let hint =
+            format!("give a {here}, or build with the feature `hub`, which is on by default");
+        Usage::new(message).hint(hint).into()
     }
 }

@@ -1,6 +1,6 @@
 //! Where a checkpoint's bytes come from: named files, read by ranges.
 //!
-//! Today a folder; the Hub later. Nobody above this line opens a path.
+//! A folder here; `hub/` has another one, of byte ranges. Nobody above this line opens a path.
 
 use crate::{FormatError, Result};
 use std::collections::HashMap;
@@ -15,6 +15,9 @@ pub const W4PACK_FOLDER: &str = "w4pack";
 
 /// Deeper folders than any checkpoint has are refused.
 const DEPTH_LIMIT: usize = 8;
+
+/// More than any file that is read whole: tokenizers have some 32 MiB, manifests a few.
+pub const LARGEST_WHOLE: u64 = 512 << 20;
 
 /// A file of a source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,9 +55,16 @@ pub trait Source: Send + Sync {
         Some(files[found].bytes)
     }
 
-    /// A whole file; meant for the small ones.
+    /// A whole file, of at most [`LARGEST_WHOLE`] bytes: memory is taken for what a listing says.
     fn read_file(&self, path: &str) -> Result<Vec<u8>> {
         let bytes = self.size(path).ok_or_else(|| not_listed(self.label(), path))?;
+        if bytes > LARGEST_WHOLE {
+            let cause = io::Error::other(format!(
+                "it has {bytes} bytes; files of its kind have {LARGEST_WHOLE} at most"
+            ));
+            let path = format!("{}/{path}", self.label());
+            return Err(FormatError::Io { attempt: "read the whole of", path, cause });
+        }
         let mut content = vec![0; bytes as usize];
         self.read_at(path, 0, &mut content)?;
         Ok(content)
@@ -190,7 +200,8 @@ pub fn check_file_name(name: &str, named_in: &str) -> Result<()> {
 
 /// Refuses paths that could leave the folder, as they come out of a manifest or a listing.
 ///
-/// Errors: an absolute path, a `..`, a backslash, a zero byte.
+/// Errors: an absolute path, a `..`, a backslash, a control character (a line break in a name could
+/// forge a line of a listing).
 pub fn check_relative_path(name: &str, named_in: &str) -> Result<()> {
     let problem = if name.is_empty() {
         "it is empty"
@@ -200,8 +211,8 @@ pub fn check_relative_path(name: &str, named_in: &str) -> Result<()> {
         "it holds a backslash"
     } else if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
         "it leads through `.`, `..` or nothing"
-    } else if name.contains('\0') {
-        "it holds a zero byte"
+    } else if name.contains(char::is_control) {
+        "it holds a control character"
     } else {
         return Ok(());
     };
@@ -209,8 +220,10 @@ pub fn check_relative_path(name: &str, named_in: &str) -> Result<()> {
 }
 
 fn unsafe_path(name: &str, named_in: &str, problem: &str) -> FormatError {
+    // A line break in it would begin another line of the message.
+    let shown = |c: char| if c.is_control() { c.escape_unicode().to_string() } else { c.into() };
     FormatError::UnsafePath {
-        path: name.into(),
+        path: name.chars().map(shown).collect(),
         named_in: named_in.into(),
         problem: problem.into(),
     }

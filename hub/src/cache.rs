@@ -48,6 +48,38 @@ impl Place {
     pub fn reference(&self, revision: &str) -> PathBuf {
         self.root.join("refs").join(revision)
     }
+
+    /// Writes a small file whole or not at all.
+    pub fn write_whole(&self, path: &Path, content: &str) -> Result<()> {
+        use std::io::Write;
+        create(parent(path))?;
+        // Beside the folders that others list: what is left there after a crash is nobody's file.
+        let written = tempfile::NamedTempFile::new_in(&self.root).and_then(|mut file| {
+            file.write_all(content.as_bytes())?;
+            file.persist(path).map_err(|error| error.error)
+        });
+        written.map(drop).map_err(failed("write", path))
+    }
+
+    /// A relative link at `link` to `target`, in place of whatever link is there.
+    pub fn link(&self, target: &Path, link: &Path) -> Result<()> {
+        let folder = parent(link);
+        create(folder)?;
+        let up = folder.components().count() - common(folder, target);
+        let mut relative = PathBuf::new();
+        for _ in 0..up {
+            relative.push("..");
+        }
+        relative.extend(target.components().skip(common(folder, target)));
+        // Others, of this process or not, may put the same link there at the same time.
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let fresh = self.root.join(format!(".link.{}.{number}", std::process::id()));
+        let _ = fs::remove_file(&fresh);
+        std::os::unix::fs::symlink(&relative, &fresh)
+            .and_then(|()| fs::rename(&fresh, link))
+            .map_err(failed("link", link))
+    }
 }
 
 /// The folder of a revision, if the cache has one.
@@ -66,38 +98,6 @@ pub(crate) fn snapshot(
     folder.is_dir().then_some(folder)
 }
 
-/// Writes a small file whole or not at all.
-pub(crate) fn write_whole(path: &Path, content: &str) -> Result<()> {
-    use std::io::Write;
-    let folder = parent(path);
-    create(folder)?;
-    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
-        file.write_all(content.as_bytes())?;
-        file.persist(path).map_err(|error| error.error)
-    });
-    written.map(drop).map_err(failed("write", path))
-}
-
-/// A relative link at `link` to `target`, in place of whatever link is there.
-pub(crate) fn link(target: &Path, link: &Path) -> Result<()> {
-    let folder = parent(link);
-    create(folder)?;
-    let up = folder.components().count() - common(folder, target);
-    let mut relative = PathBuf::new();
-    for _ in 0..up {
-        relative.push("..");
-    }
-    relative.extend(target.components().skip(common(folder, target)));
-    // Others, of this process or not, may put the same link there at the same time.
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let fresh = folder.join(format!(".{}.{}.{number}", file_name(link), std::process::id()));
-    let _ = fs::remove_file(&fresh);
-    std::os::unix::fs::symlink(&relative, &fresh)
-        .and_then(|()| fs::rename(&fresh, link))
-        .map_err(failed("link", link))
-}
-
 /// How many components two paths begin with alike.
 fn common(one: &Path, other: &Path) -> usize {
     one.components().zip(other.components()).take_while(|(one, other)| one == other).count()
@@ -114,8 +114,4 @@ pub(crate) fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Erro
 
 pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -1,13 +1,14 @@
 //! From the Hub into the cache: what is missing is fetched, what broke off is continued, and nothing
 //! gets its final name before size and hash are the listed ones.
 
-use crate::cache::{Place, create, failed, link, parent, write_whole};
+use crate::cache::{Place, create, failed, parent};
 use crate::check::FileHash;
-use crate::http::{Answer, Call};
+use crate::http::{Answer, Call, Patience, io_in_words};
 use crate::{Hub, HubError, RemoteFile, Result, Snapshot};
-use std::fs::{self, File, OpenOptions};
+use rustix::fs::OFlags;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes read at a time.
@@ -19,19 +20,22 @@ pub(crate) fn download(hub: &Hub, snapshot: &Snapshot, revision: &str) -> Result
     let folder = place.snapshot(&snapshot.commit);
     let is_missing = |file: &&RemoteFile| !file.is_in(&folder);
     let missing: Vec<&RemoteFile> = snapshot.files.iter().filter(is_missing).collect();
-    create(&folder)?;
+    create(&place.root)?;
     let bytes = check_room(hub, &place, snapshot, &missing)?;
     if bytes > 0 {
         hub.progress.begin("downloading", bytes);
     }
-    for file in missing {
-        let blob = place.blob(file.blob());
+    for file in &missing {
         let download = Download { hub, snapshot, file, place: &place };
-        download.run(&blob)?;
-        link(&blob, &folder.join(&file.path))?;
+        download.run(&place.blob(file.blob()))?;
+    }
+    // Only now, since a folder that is there is taken for whole when nobody can be asked.
+    create(&folder)?;
+    for file in &missing {
+        place.link(&place.blob(file.blob()), &folder.join(&file.path))?;
     }
     if revision != snapshot.commit {
-        write_whole(&place.reference(revision), &snapshot.commit)?;
+        place.write_whole(&place.reference(revision), &snapshot.commit)?;
     }
     Ok(folder)
 }
@@ -48,7 +52,7 @@ fn check_room(
         .iter()
         .filter(|file| size(&place.blob(file.blob())) != file.bytes)
         .map(|file| file.bytes.saturating_sub(size(&place.incomplete(file.blob()))))
-        .sum();
+        .fold(0, u64::saturating_add);
     let disk = rustix::fs::statvfs(&place.root)
         .map_err(|cause| failed("look at the disk of", &place.root)(cause.into()))?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -78,6 +82,10 @@ impl Download<'_> {
         create(parent(blob))?;
         let lock_file = File::create(&lock).map_err(failed("create", &lock))?;
         // Python's library takes the same lock on the same file.
+        if let Err(TryLockError::WouldBlock) = lock_file.try_lock() {
+            let path = &self.file.path;
+            self.hub.progress.note(&format!("another process is downloading `{path}`: waiting"));
+        }
         lock_file.lock().map_err(failed("lock", &lock))?;
         if fs::metadata(blob).is_ok_and(|found| found.len() == self.file.bytes) {
             return Ok(());
@@ -114,12 +122,13 @@ impl Download<'_> {
             .write(true)
             .create(true)
             .truncate(false)
+            // A link there would lead to a file that is none of ours.
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(path)
             .map_err(io("open"))?;
         let mut hash = FileHash::of(self.file);
         let mut have = read_again(&mut file, &mut hash, self.file.bytes).map_err(io("read"))?;
-        let retry = self.hub.http.retry();
-        let (mut idle, mut wait) = (0, retry.first_wait);
+        let mut patience = Patience::new(&self.hub.http);
         while have < self.file.bytes {
             let before = have;
             let call = self.call(have);
@@ -132,17 +141,12 @@ impl Download<'_> {
             let finding =
                 self.copy(&mut answer, &mut file, &mut hash, &mut have).map_err(io("write"))?;
             let Some(finding) = finding else { continue };
-            idle = if have > before { 1 } else { idle + 1 };
-            if idle >= retry.tries {
-                return Err(self.hub.http.network(&call, &answer.host, &finding));
-            }
-            wait = if have > before { retry.first_wait } else { wait * 2 };
-            let host = &answer.host;
-            self.hub.progress.note(&format!(
-                "{host} {finding} after {have} of {} bytes of `{}`: going on from there",
+            let next = format!(
+                "after {have} of {} bytes of `{}`: going on from there",
                 self.file.bytes, self.file.path
-            ));
-            std::thread::sleep(wait.min(retry.longest_wait));
+            );
+            let gained = have.saturating_sub(before);
+            patience.broken(&call, &answer.host, &finding, gained, &next)?;
         }
         Ok((file, hash))
     }
@@ -171,7 +175,7 @@ impl Download<'_> {
                 }
             };
         }
-        match answer.body.content_length() {
+        match answer.length() {
             Some(length) if length != wanted => {
                 Err(wrong(format!("it has {length} bytes, the Hub lists {wanted}")))
             }
@@ -187,13 +191,12 @@ impl Download<'_> {
         hash: &mut FileHash,
         have: &mut u64,
     ) -> std::io::Result<Option<String>> {
-        let mut reader = answer.body.as_reader();
         let mut block = vec![0; BLOCK];
         loop {
-            let length = match reader.read(&mut block) {
+            let length = match answer.read(&mut block) {
                 Ok(0) => break,
                 Ok(length) => length,
-                Err(error) => return Ok(Some(format!("broke off ({error})"))),
+                Err(error) => return Ok(Some(io_in_words(&error))),
             };
             // A body longer than the file is cut there; the hash then says whether it was the file.
             let length = length.min((self.file.bytes - *have) as usize);

@@ -269,6 +269,20 @@ pub enum Missing {
     File,
 }
 
+/// How much of another's words is repeated.
+const REPEATED_CHARACTERS: usize = 300;
+
+/// Another's words within a message: in one line, which nothing in them can steer or forge, and not
+/// too many.
+pub(crate) fn plain(words: &str) -> String {
+    let spaced: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line = spaced.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(REPEATED_CHARACTERS) {
+        Some((end, _)) => format!("{} …", &line[..end]),
+        None => line,
+    }
+}
+
 impl HubError {
     /// The next step, when there is one.
     pub fn hint(&self) -> Option<String> {
@@ -319,6 +333,7 @@ impl HubError {
             HubError::NoSpace { .. } => {
                 "free some space, set HF_HUB_CACHE to a folder on another disk, or (to convert) give --stream"
             }
+            HubError::Io { path, cause, .. } => return io_hint(path, cause),
             HubError::NoToken { .. } => {
                 "set HF_TOKEN to a token that may write, or run `hf auth login`"
             }
@@ -350,4 +365,20 @@ impl HubError {
                 | HubError::TooLarge { .. }
         )
     }
+}
+
+/// Most files that this crate writes lie in the cache.
+fn io_hint(path: &str, cause: &io::Error) -> Option<String> {
+    use io::ErrorKind::*;
+    let is_in_cache = path.contains("models--");
+    let hint = match cause.kind() {
+        StorageFull | QuotaExceeded | FileTooLarge => {
+            "free some space: the same command goes on where it stopped"
+        }
+        PermissionDenied | ReadOnlyFilesystem | NotADirectory if is_in_cache => {
+            "set HF_HUB_CACHE to a folder that you may write to"
+        }
+        _ => return None,
+    };
+    Some(hint.into())
 }

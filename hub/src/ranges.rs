@@ -6,7 +6,7 @@
 //! that ends it fails if it differs.
 
 use crate::check::FileHash;
-use crate::http::{Answer, Call};
+use crate::http::{Answer, Call, Patience, io_in_words};
 use crate::{Hub, HubError, RemoteFile, Result, Snapshot};
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -23,6 +23,8 @@ const AHEAD: u64 = 4;
 /// but no less and no more than this.
 const FEWEST_AHEAD: u64 = 64 << 10;
 const MOST_AHEAD: u64 = 256 << 20;
+/// What comes after a connection that broke off.
+const GO_ON: &str = "going on from there";
 /// Rows of reads that are remembered for each file, and connections that are kept.
 const REMEMBERED: usize = 8;
 
@@ -176,7 +178,7 @@ impl RangeSource {
     ) -> Result<Option<Stream>> {
         let mut until = stream.as_ref().map_or(offset, |open| open.until);
         let mut done = 0;
-        let mut patience = self.patience();
+        let mut patience = Patience::new(&self.hub.http);
         while done < buffer.len() {
             let at = offset + done as u64;
             if at == until {
@@ -193,7 +195,7 @@ impl RangeSource {
             open.at += length as u64;
             match finding {
                 Some(finding) => {
-                    patience.broken(&call, &open.answer.host, &finding, length > 0)?;
+                    patience.broken(&call, &open.answer.host, &finding, length as u64, GO_ON)?;
                 }
                 None if open.at == until => end(open.answer),
                 None => stream = Some(open),
@@ -211,7 +213,7 @@ impl RangeSource {
         direct: &mut Option<String>,
     ) -> Result<()> {
         let mut done = 0;
-        let mut patience = self.patience();
+        let mut patience = Patience::new(&self.hub.http);
         while done < buffer.len() {
             let at = offset + done as u64;
             let mut call = self.call(file, at, offset + buffer.len() as u64);
@@ -227,7 +229,9 @@ impl RangeSource {
             let (length, finding) = fill(&mut answer, &mut buffer[done..]);
             done += length;
             match finding {
-                Some(finding) => patience.broken(&call, &answer.host, &finding, length > 0)?,
+                Some(finding) => {
+                    patience.broken(&call, &answer.host, &finding, length as u64, GO_ON)?;
+                }
                 None => end(answer),
             }
         }
@@ -249,8 +253,7 @@ impl RangeSource {
     /// Makes a request for a part. Errors: the server gives another one.
     fn part(&self, file: &RemoteFile, call: &Call<'_>, from: u64) -> Result<Answer> {
         let answer = self.hub.http.send(call)?;
-        let whole =
-            answer.status == 200 && answer.body.content_length().is_none_or(|n| n == file.bytes);
+        let whole = answer.status == 200 && answer.length().is_none_or(|n| n == file.bytes);
         let right = match answer.status {
             206 => answer.content_range() == Some((from, file.bytes)),
             _ => from == 0 && whole,
@@ -266,21 +269,16 @@ impl RangeSource {
         );
         Err(HubError::Answer { attempt: call.attempt.clone(), host: answer.host, problem })
     }
-
-    fn patience(&self) -> Patience<'_> {
-        Patience { hub: &self.hub, idle: 0, wait: self.hub.http.retry().first_wait }
-    }
 }
 
 /// Reads until the buffer is full; gives how much came, and what ended it too early.
 fn fill(answer: &mut Answer, buffer: &mut [u8]) -> (usize, Option<String>) {
-    let mut reader = answer.body.as_reader();
     let mut done = 0;
     while done < buffer.len() {
-        match reader.read(&mut buffer[done..]) {
+        match answer.read(&mut buffer[done..]) {
             Ok(0) => return (done, Some("ended the transfer".into())),
             Ok(length) => done += length,
-            Err(error) => return (done, Some(format!("broke off ({error})"))),
+            Err(error) => return (done, Some(io_in_words(&error))),
         }
     }
     (done, None)
@@ -289,28 +287,7 @@ fn fill(answer: &mut Answer, buffer: &mut [u8]) -> (usize, Option<String>) {
 /// Sees the end of an answer that has given all its bytes, so that its connection serves again.
 fn end(mut answer: Answer) {
     // A fault there costs the connection, and nothing else.
-    let _ = answer.body.as_reader().read(&mut [0]);
-}
-
-/// How often a connection may break off without a byte in between.
-struct Patience<'a> {
-    hub: &'a Hub,
-    idle: u32,
-    wait: std::time::Duration,
-}
-
-impl Patience<'_> {
-    fn broken(&mut self, call: &Call<'_>, host: &str, finding: &str, progress: bool) -> Result<()> {
-        let retry = self.hub.http.retry();
-        self.idle = if progress { 1 } else { self.idle + 1 };
-        if self.idle >= retry.tries {
-            return Err(self.hub.http.network(call, host, finding));
-        }
-        self.wait = if progress { retry.first_wait } else { self.wait * 2 };
-        self.hub.progress.note(&format!("{host} {finding}: going on from there"));
-        std::thread::sleep(self.wait.min(retry.longest_wait));
-        Ok(())
-    }
+    let _ = answer.read(&mut [0]);
 }
 
 impl Source for RangeSource {

@@ -32,15 +32,17 @@ impl fmt::Debug for Token {
     }
 }
 
-/// How often something is tried again.
+/// How often something is tried again, and for how long it is waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct Retry {
-    /// Tries in all, without any progress between them.
+    /// Tries in all, with no progress worth the name between them.
     pub tries: u32,
     /// The wait before the second; it doubles with each.
     pub first_wait: Duration,
     /// The longest wait that a server may ask for; beyond it the user is told.
     pub longest_wait: Duration,
+    /// A connection that gives nothing, or hardly anything, in so much time is given up.
+    pub silence: Duration,
 }
 
 impl Default for Retry {
@@ -49,6 +51,7 @@ impl Default for Retry {
             tries: 5,
             first_wait: Duration::from_millis(500),
             longest_wait: Duration::from_secs(300),
+            silence: Duration::from_secs(60),
         }
     }
 }

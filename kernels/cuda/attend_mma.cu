@@ -65,15 +65,14 @@ template <int CHUNKS> __device__ __forceinline__ uint4 *chunk_of(uint4 *rows, in
     return rows + row * CHUNKS + (chunk ^ (row & 7));
 }
 
-// COUNT rows of CHUNKS chunks, of positions from `p` on, to shared memory. Where all of them are of one
-// array (`is_one`) and no ring turns between them they lie `stride` chunks apart; else each is looked for.
+// COUNT rows of CHUNKS chunks, of positions from `p` on, to shared memory. Mostly they lie `stride` chunks
+// apart (`is_straight`); where a ring turns, where staged rows begin, and at the ends, each is looked for.
 template <int CHUNKS, int COUNT, class RowOf>
-__device__ __forceinline__ void fetch_rows(uint4 *to, int p, u32 stride, bool is_one, RowOf row_of) {
+__device__ __forceinline__ void fetch_rows(uint4 *to, int p, u32 stride, bool is_straight, RowOf row_of) {
     constexpr int STEP = THREADS / CHUNKS;
     const int key = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-    const uint4 *first = row_of(p);
-    if (is_one && row_of(p + COUNT - 1) == first + (COUNT - 1) * stride) {
-        first += key * stride + chunk;
+    if (is_straight) {
+        const uint4 *first = row_of(p) + key * stride + chunk;
 #pragma unroll
         for (int i = 0; i < COUNT / STEP; i++)
             copy<16>(chunk_of<CHUNKS>(to, key + i * STEP, chunk), first + i * STEP * stride, true);
@@ -133,6 +132,16 @@ template <int HEAD_DIM> __device__ __forceinline__ void attend(const Attend &a) 
         }
         return (const uint4 *)from + (u32)p * row_chunks + kv_head * HEAD_CHUNKS;
     };
+    // Whether the rows of these positions lie side by side: all there are, of the chunk, or between two
+    // turns of the ring. (The distance of the first row and the last does not tell: a ring and the staged
+    // rows lie somewhere, and may lie just so far apart.)
+    auto is_straight = [&](int p, int count) {
+        const int last = p + count - 1;
+        if (p < begin || last >= end) return false;
+        if (!window || p >= a.staged_first) return true;
+        const int from = ring_first + p - a.staged_first;
+        return last < a.staged_first && (from < 0) == (from + count - 1 < 0);
+    };
     auto fetch = [&](uint4 *to, int slice) {
         const int tile = (first_tile + slice / S::SLICES) * TILE, part = slice % S::SLICES;
         // Whether the tile lies within what is seen, and within the ring or the staged rows. By addresses
@@ -140,13 +149,15 @@ template <int HEAD_DIM> __device__ __forceinline__ void attend(const Attend &a) 
         const bool is_one = tile >= begin && tile + TILE <= end &&
                             (!window || tile >= a.staged_first || tile + TILE <= a.staged_first);
         if (part < S::KEY_SLICES)
-            fetch_rows<KEY_CHUNKS, TILE>(to, tile, row_chunks, is_one, [&](int p) {
+            fetch_rows<KEY_CHUNKS, TILE>(to, tile, row_chunks, is_straight(tile, TILE), [&](int p) {
                 return row_of(p, a.cache.stored.keys, a.cache.staged.keys) + part * KEY_CHUNKS;
             });
-        else
+        else {
+            const int first = tile + (part - S::KEY_SLICES) * S::VALUE_KEYS;
             fetch_rows<HEAD_CHUNKS, S::VALUE_KEYS>(
-                to, tile + (part - S::KEY_SLICES) * S::VALUE_KEYS, row_chunks, is_one,
+                to, first, row_chunks, is_straight(first, S::VALUE_KEYS),
                 [&](int p) { return row_of(p, a.cache.stored.values, a.cache.staged.values); });
+        }
     };
 
     const int slices = tiles * S::SLICES;

@@ -65,6 +65,14 @@ fn with_activations() -> impl Strategy<Value = (Packed, Vec<f32>)> {
     })
 }
 
+/// Three rows and an activation, on both sides of whole chunks.
+fn bf16_rows() -> impl Strategy<Value = (Vec<bf16>, Vec<f32>)> {
+    (1usize..70).prop_flat_map(|columns| {
+        let values = prop::collection::vec((-4.0f32..4.0).prop_map(bf16::from_f32), 3 * columns);
+        (values, prop::collection::vec(-4.0f32..4.0, columns))
+    })
+}
+
 fn product(kernels: &Kernels, matrix: &Matrix<'_>, x: &[f32]) -> Vec<f32> {
     let x = kernels.prepare(matrix, x, Precision::Bits16);
     let mut out = vec![f32::NAN; matrix.rows() * x.tokens()];
@@ -115,21 +123,18 @@ proptest! {
     }
 
     #[test]
-    fn plain_sums_of_any_length(
-        pairs in prop::collection::vec((-4.0f32..4.0, -4.0f32..4.0), 0..70),
-        factor in -2.0f32..2.0,
-    ) {
-        let (a, b): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
-        let terms = a.iter().zip(&b).map(|(&a, &b)| f64::from(a) * f64::from(b));
-        let oracle = [(terms.clone().sum(), terms.map(f64::abs).sum())];
+    fn bf16_rows_of_any_length((values, x) in bf16_rows()) {
+        let columns = x.len();
+        let oracle: Vec<(f64, f64)> = values
+            .chunks(columns)
+            .map(|row| {
+                let terms = row.iter().zip(&x).map(|(value, &x)| value.to_f64() * f64::from(x));
+                (terms.clone().sum(), terms.map(f64::abs).sum())
+            })
+            .collect();
+        let matrix = Matrix::new(values.len() / columns, columns, Values::Bf16(&values));
         for kernels in Kernels::available() {
-            assert_near(&[kernels.dot(&a, &b)], &oracle, a.len(), kernels.name());
-            let mut out = b.clone();
-            kernels.add_scaled(factor, &a, &mut out);
-            for i in 0..a.len() {
-                let expected = f64::from(b[i]) + f64::from(factor) * f64::from(a[i]);
-                prop_assert!((f64::from(out[i]) - expected).abs() <= 12.0 * 2f64.powi(-24));
-            }
+            assert_near(&product(kernels, &matrix, &x), &oracle, columns, kernels.name());
         }
     }
 

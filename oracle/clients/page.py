@@ -117,7 +117,6 @@ def thought(page):
     # Folded: there, and not open.
     assert page.run(f"{LAST}.querySelector('details').open") is False
     assert page.run(f"{LAST}.querySelector('details .text').textContent").strip()
-    page.run(f"{LAST}.querySelector('details').open = true")
     page.run("at('think').checked = false")
 
 
@@ -132,7 +131,6 @@ def call(page):
     page.wait(f"document.querySelectorAll('.turn').length > {turns} && {LAST}.querySelector('.speed')")
     assert "21" in page.run(f"{LAST}.querySelector('.text').textContent")
     page.run("at('declared').value = ''")
-    page.shoot("light")
 
 
 def markup(page):
@@ -149,6 +147,7 @@ def stop(page):
     page.run("at('stop').click()")
     page.wait(f"{LAST}.querySelector('.speed')?.textContent === 'stopped'")
     page.idle()
+    page.shoot("light")
     page.wait("fetch('metrics').then(reply => reply.text()).then(text => /w4pack_cancelled_total [1-9]/.test(text))")
     assert page.run("at('stop').hidden && !at('send').hidden")
 
@@ -167,10 +166,16 @@ def dark(page):
     light = page.run(back)
     page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     assert page.run(back) != light
-    question(page)
-    thought(page)
-    page.run("at('show-tools').click()")
+    for part in (question, thought, call):
+        part(page)
+    page.say(force(["word ", 1500]))
+    page.wait(f"({LAST}.querySelector('.text') || {{textContent: ''}}).textContent.length > 20")
+    page.run("at('stop').click()")
+    page.idle()
     page.shoot("dark")
+    page.run("at('show-tools').click()")
+    page.run("document.querySelector('details').open = true")
+    page.shoot("dark-open")
 
 
 try:

@@ -2,20 +2,52 @@
 
 use crate::arithmetic::{Arithmetic, Heads};
 use crate::forward::{Piece, Span, rms_norm};
-use crate::model::{LayerWeights, Model};
+use crate::model::{KeysAndValues, LayerWeights, Model};
 use crate::number::Number;
 use w4pack_format::config::{Rope, TextConfig};
+
+/// Stages the keys and values of layer `number`, which owns them, for the normed stream `h`
+/// (`[tokens, hidden]`), whose rows belong to `pieces` as `spans` say.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn keep<A: Arithmetic>(
+    model: &Model,
+    arithmetic: &A,
+    pieces: &mut [Piece<'_, A::Kept>],
+    spans: &[Span],
+    turns: &Turns<A::Number>,
+    number: usize,
+    own: &KeysAndValues,
+    h: &[A::Number],
+) {
+    let config = &model.config.text.layers[number];
+    let (head_dim, width) = (config.head_dim, own.k_proj.rows());
+    let mut k = arithmetic.linear(&own.k_proj, h);
+    let mut v = match &own.v_proj {
+        Some(v_proj) => arithmetic.linear(v_proj, h),
+        None => k.clone(),
+    };
+    rms_norm(model, arithmetic, &mut k, head_dim, Some(&own.k_norm));
+    turns.rotate(&mut k, width, &config.rope, head_dim);
+    rms_norm(model, arithmetic, &mut v, head_dim, None);
+    let (mut k, mut v) = (&k[..], &v[..]);
+    for (piece, span) in pieces.iter_mut().zip(spans) {
+        let (keys, values);
+        (keys, k) = k.split_at(span.rows * width);
+        (values, v) = v.split_at(span.rows * width);
+        piece.cache.layer_mut(number).stage(keys, values);
+    }
+}
 
 /// Attention of layer `number` over the normed stream `h` (`[tokens, hidden]`), whose rows belong to
 /// `pieces` as `spans` say; ends with `o_proj`.
 ///
-/// A layer that owns keys and values stages those of the tokens; one that does not reads another
-/// layer's, window included. A row sees its own sequence only.
+/// A layer that owns no keys and values reads another layer's, window included. A row sees its own
+/// sequence only.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn attention<A: Arithmetic>(
     model: &Model,
     arithmetic: &A,
-    pieces: &mut [Piece<'_, A::Kept>],
+    pieces: &[Piece<'_, A::Kept>],
     spans: &[Span],
     turns: &Turns<A::Number>,
     number: usize,
@@ -27,24 +59,6 @@ pub(crate) fn attention<A: Arithmetic>(
     let mut q = arithmetic.linear(&layer.q_proj, h);
     rms_norm(model, arithmetic, &mut q, head_dim, Some(&layer.q_norm));
     turns.rotate(&mut q, layer.q_proj.rows(), &config.rope, head_dim);
-
-    if let Some(own) = &layer.keys_and_values {
-        let mut k = arithmetic.linear(&own.k_proj, h);
-        let mut v = match &own.v_proj {
-            Some(v_proj) => arithmetic.linear(v_proj, h),
-            None => k.clone(),
-        };
-        rms_norm(model, arithmetic, &mut k, head_dim, Some(&own.k_norm));
-        turns.rotate(&mut k, own.k_proj.rows(), &config.rope, head_dim);
-        rms_norm(model, arithmetic, &mut v, head_dim, None);
-        let (mut k, mut v) = (&k[..], &v[..]);
-        for (piece, span) in pieces.iter_mut().zip(spans) {
-            let (keys, values);
-            (keys, k) = k.split_at(span.rows * own.k_proj.rows());
-            (values, v) = v.split_at(span.rows * own.k_proj.rows());
-            piece.cache.layer_mut(number).stage(keys, values);
-        }
-    }
 
     let queries = model.config.text.num_attention_heads;
     let heads = Heads { queries, queries_per_key: queries / config.kv_heads, head_dim };

@@ -21,4 +21,7 @@ pub trait Constraint: Send {
 
     /// The token that was chosen.
     fn accept(&mut self, id: u32) -> Result<()>;
+
+    /// The same for another answer, as far as this one has come. It costs less than making it anew.
+    fn fork(&self) -> Box<dyn Constraint>;
 }

@@ -1,14 +1,14 @@
 //! The forward pass of Gemma 4's text model, once for every arithmetic.
 //!
 //! ```text
-//! embed → per_layer_inputs → for each layer { attention, mlp (and experts), per_layer_block } → head
+//! embed → per_layer_inputs → for each layer { keep, attention, mlp (and experts), per_layer_block } → head
 //! ```
 //! The residual stream is `[tokens, hidden]`. Every norm, product and sum is in the number of the
 //! [`Arithmetic`]; nothing is rounded to bf16 in between. Source: transformers 5.24
 //! `modeling_gemma4.py`, in float32.
 
 use crate::arithmetic::Arithmetic;
-use crate::attention::{Turns, attention};
+use crate::attention::{Turns, attention, keep};
 use crate::cache::Cache;
 use crate::device::Wanted;
 use crate::error::{Result, RuntimeError};
@@ -123,18 +123,22 @@ pub fn forward_together<A: Arithmetic>(
     let mut stream = Stream { spans, x, per_layer, turns };
 
     for (number, layer) in model.weights.layers.iter().enumerate() {
-        // From the first KV-shared layer on, nothing is stored for other positions to read: only
-        // those whose logits are wanted go on.
-        if number == model.config.text.owning_layers() {
+        let mut h = input_norm(model, arithmetic, layer, &stream);
+        if let Some(own) = &layer.keys_and_values {
+            keep(model, arithmetic, pieces, &stream.spans, &stream.turns, number, own, &h);
+        }
+        // Behind the last keys and values that are stored, no position reads anything of another:
+        // only those whose logits are wanted go on.
+        if number + 1 == model.config.text.owning_layers() {
             narrow(model, &mut stream, pieces);
+            if stream.x.is_empty() {
+                break;
+            }
+            h = input_norm(model, arithmetic, layer, &stream);
         }
-        if stream.x.is_empty() {
-            break;
-        }
-        layer_pass(model, arithmetic, pieces, number, layer, &mut stream, observer);
+        layer_pass(model, arithmetic, pieces, number, layer, &h, &mut stream, observer);
         observer.stage(Stage::LayerOut(number), &stream.x);
     }
-    narrow(model, &mut stream, pieces);
     let mut logits = head(model, arithmetic, stream.x, observer);
     for Piece { cache, tokens, .. } in pieces.iter_mut() {
         cache.commit(tokens.len());
@@ -244,23 +248,36 @@ fn narrow<N: Number, S>(model: &Model, stream: &mut Stream<N>, pieces: &[Piece<'
     }
 }
 
-/// One decoder layer; changes the stream in place.
+/// The stream as a layer's attention sees it.
+fn input_norm<A: Arithmetic>(
+    model: &Model,
+    arithmetic: &A,
+    layer: &LayerWeights,
+    stream: &Stream<A::Number>,
+) -> Vec<A::Number> {
+    let mut h = stream.x.clone();
+    rms_norm(model, arithmetic, &mut h, model.config.text.hidden_size, Some(&layer.input_norm));
+    h
+}
+
+/// One decoder layer over `h`, the normed stream, whose keys and values are kept already; changes
+/// the stream in place.
+#[allow(clippy::too_many_arguments)]
 fn layer_pass<A: Arithmetic>(
     model: &Model,
     arithmetic: &A,
-    pieces: &mut [Piece<'_, A::Kept>],
+    pieces: &[Piece<'_, A::Kept>],
     number: usize,
     layer: &LayerWeights,
+    h: &[A::Number],
     stream: &mut Stream<A::Number>,
     observer: &mut dyn Observer<A::Number>,
 ) {
     let hidden = model.config.text.hidden_size;
     let x = &mut stream.x;
 
-    let mut h = x.clone();
-    rms_norm(model, arithmetic, &mut h, hidden, Some(&layer.input_norm));
     let mut a =
-        attention(model, arithmetic, pieces, &stream.spans, &stream.turns, number, layer, &h);
+        attention(model, arithmetic, pieces, &stream.spans, &stream.turns, number, layer, h);
     observer.stage(Stage::AttentionOut(number), &a);
     rms_norm(model, arithmetic, &mut a, hidden, Some(&layer.post_attention_norm));
     add(x, &a);

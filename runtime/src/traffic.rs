@@ -9,7 +9,8 @@ pub struct Traffic {
     /// Matrices for a token whose logits are wanted: all layers, the head, of experts as many as a
     /// token uses, and its rows of the tables.
     pub token: usize,
-    /// Matrices for prompt tokens whose logits nobody wants: the layers that own keys and values.
+    /// Matrices for prompt tokens whose logits nobody wants: the layers that own keys and values, of
+    /// the last one those of keys and values alone.
     pub prompt: usize,
     /// Keys and values that all sliding layers read of a position.
     pub sliding_position: f64,
@@ -42,8 +43,10 @@ impl Traffic {
                 sum += all * experts.used / experts.count;
             }
             token += sum;
-            if number < text.owning_layers() {
+            if number + 1 < text.owning_layers() {
                 prompt += sum;
+            } else if let Some(own) = &layer.keys_and_values {
+                prompt += bytes(&own.k_proj) + own.v_proj.as_ref().map_or(0, &bytes);
             }
             let numbers = 2 * config.kv_heads * config.head_dim;
             match config.kind {

@@ -44,7 +44,7 @@ use w4pack_format::source::Source;
 
 pub use progress::Progress;
 use rebuild::RebuiltSource;
-pub use rebuild::{ListedFile, Listing};
+pub use rebuild::{ListedCommit, ListedFile, Listing};
 pub use report::Report;
 use report::{Fault, Verdict, class_of};
 

@@ -46,8 +46,8 @@ pub struct ProofArguments {
     #[arg(long)]
     pub source: Option<String>,
     /// The source's files as the Hub lists them, as in `verify --hashes`.
-    #[arg(long, value_name = "FILE")]
-    pub hashes: Option<PathBuf>,
+    #[arg(long, value_name = "FILE|NAME")]
+    pub hashes: Option<String>,
     /// A statement of an earlier proof (`verify --write-statement`); its hashes must be those of the
     /// files as they are now.
     #[arg(long, value_name = "FILE")]

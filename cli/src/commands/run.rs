@@ -196,7 +196,7 @@ fn report(generation: &Generation, text: Option<&str>, model: &str, engine: &Eng
             "full_layers_kv_bytes": card.sizes.full,
             "sliding_layers_kv_bytes": card.sizes.sliding,
             "work_space_bytes": card.sizes.work,
-            "graphs_bytes": card.sizes.graphs,
+            "driver_bytes": card.sizes.driver,
             "load_bytes": card.load.bytes,
             "load_seconds": card.load.duration.as_secs_f64(),
             "load_bytes_per_second": card.load.bytes as f64 / card.load.duration.as_secs_f64(),

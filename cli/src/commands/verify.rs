@@ -2,6 +2,7 @@
 
 use super::threads;
 use crate::args::VerifyArguments;
+use crate::locate::read_file;
 use crate::message::{Usage, warn};
 use crate::progress::Bytes;
 use crate::{locate, output};
@@ -17,7 +18,7 @@ use w4pack_format::gguf::view::model_file;
 use w4pack_format::manifest::STATEMENT_FILE;
 use w4pack_format::source::{FolderSource, Source};
 use w4pack_verify::self_test::self_test;
-use w4pack_verify::{Listing, Options, Progress, statement, verify, verify_gguf, verify_rebuilt};
+use w4pack_verify::{Options, Progress, statement, verify, verify_gguf, verify_rebuilt};
 
 /// A self-test holds both sides in memory.
 const SELF_TEST_LIMIT: u64 = 1 << 30;
@@ -47,8 +48,8 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
         }
     }
     let mut report = match &arguments.hashes {
-        Some(path) => {
-            let listing = Listing::parse(&path.display().to_string(), &read(path)?)?;
+        Some(what) => {
+            let listing = locate::listing(what)?;
             let towers = locate(&arguments.towers_from)?;
             verify_rebuilt(packed.clone(), towers, &listing, &options, &bar)
         }
@@ -56,7 +57,7 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<ExitCode> {
     };
     if let Some(path) = &arguments.statement {
         let label = path.display().to_string();
-        statement::check(&mut report, &packed, &label, &read(path)?)?;
+        statement::check(&mut report, &packed, &label, &read_file(path)?)?;
     } else if packed.size(STATEMENT_FILE).is_some() {
         // A published checkpoint brings its own, which must be true.
         let content = packed.read_file(STATEMENT_FILE)?;
@@ -122,11 +123,6 @@ fn against_gguf(
         output::line(&report.to_string())?;
     }
     Ok(ExitCode::from(report.exit_code()))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path)
-        .map_err(|error| Usage::new(format!("could not read `{}`: {error}", path.display())).into())
 }
 
 /// A statement in a folder that it speaks of would be a file that it does not speak of; and it takes

@@ -58,6 +58,34 @@ fn answers_that_run_end_before_the_server_does() {
     assert_eq!(served.end().0, Some(0));
 }
 
+/// A prompt that takes seconds to read: within its grace it is read and answered, without one it is
+/// broken off with words, and either way the process ends in order.
+#[test]
+fn a_signal_while_a_long_prompt_is_read_ends_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = packed(folder.path());
+    for (grace, status, said) in [("60", 200, "\"finish_reason\""), ("0", 503, "shutting_down")] {
+        let long = ["--model", &model, "--context", "8192", "--chunk", "8", "--grace", grace];
+        let served = Served::start(&long, &[]);
+        let prompt = json!({"prompt": vec![100; 8000], "max_tokens": 1});
+        std::thread::scope(|scope| {
+            let asked =
+                scope.spawn(|| served.send("POST", "/v1/completions", &[], &prompt.to_string()));
+            let reads = || served.send("GET", "/metrics", &[], "").1.contains("\nw4pack_running 1");
+            while !reads() {
+                assert!(!asked.is_finished(), "it was read before anybody could look");
+            }
+            served.signal("TERM");
+            let (found, body) = asked.join().unwrap();
+            assert_eq!(found, status, "--grace {grace}: {body}");
+            assert!(body.contains(said), "{body}");
+        });
+        let begun = std::time::Instant::now();
+        assert_eq!(served.end(), (Some(0), String::new()));
+        assert!(begun.elapsed().as_secs() < 5, "nothing is left to wait for");
+    }
+}
+
 /// Addresses of either kind are listened on, and a grace beyond all clocks is one without an end.
 #[test]
 fn any_address_and_any_grace() {

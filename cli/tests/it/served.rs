@@ -26,7 +26,8 @@ pub struct Served {
 impl Served {
     pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Served {
         let mut child = Command::new(assert_cmd::cargo::cargo_bin!("w4pack"))
-            .args(["serve", "--port", "0", "--device", "cpu", "--context", "1024"])
+            .args(["serve", "--port", "0", "--device", "cpu"])
+            .args(if arguments.contains(&"--context") { &[][..] } else { &["--context", "1024"] })
             .args(arguments)
             .env_remove("W4PACK_API_KEY")
             .envs(environment.iter().copied())

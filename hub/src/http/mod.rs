@@ -1,9 +1,13 @@
 //! One request: where it goes, to whom the token goes, what is tried again, and what a refusal means.
 
 mod address;
+mod answer;
+mod patience;
 mod refusal;
 
 pub(crate) use address::{Address, escaped};
+pub(crate) use answer::{Answer, io_in_words};
+pub(crate) use patience::Patience;
 use refusal::Refusal;
 
 use crate::{HubError, Progress, Result, Retry, Settings, Token};
@@ -16,7 +20,6 @@ use ureq::{Body, SendBody};
 
 /// Long enough for a slow line, short enough to notice a dead one.
 const CONNECT: Duration = Duration::from_secs(20);
-const SILENCE: Duration = Duration::from_secs(60);
 /// A server that has taken 2 GiB may need a while before it says so.
 const ANSWER: Duration = Duration::from_secs(600);
 /// The Hub, its mirror, its storage: more hops than that lead nowhere.
@@ -78,37 +81,13 @@ impl<'a> Call<'a> {
     }
 }
 
-/// An answer with a status that promises content.
-pub(crate) struct Answer {
-    pub status: u16,
-    pub headers: HeaderMap,
-    pub body: Body,
-    /// Who gave it, for messages.
-    pub host: String,
-    /// Where the redirects led.
-    pub address: String,
-}
-
-impl Answer {
-    /// A header as text.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
-    }
-
-    /// First byte and size of the whole from `Content-Range: bytes 5-9/10`.
-    pub fn content_range(&self) -> Option<(u64, u64)> {
-        let (range, size) =
-            self.header("content-range")?.strip_prefix("bytes ")?.split_once('/')?;
-        Some((range.split_once('-')?.0.parse().ok()?, size.parse().ok()?))
-    }
-}
-
 /// The client.
 pub(crate) struct Http {
     agent: ureq::Agent,
     endpoint: Address,
     token: Option<Token>,
     reads_without_token: bool,
+    offline: bool,
     retry: Retry,
     progress: Arc<dyn Progress>,
 }
@@ -125,8 +104,8 @@ impl Http {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .timeout_connect(Some(CONNECT))
-            .timeout_per_read(Some(SILENCE))
-            .timeout_per_write(Some(SILENCE))
+            .timeout_per_read(Some(settings.retry.silence))
+            .timeout_per_write(Some(settings.retry.silence))
             .timeout_recv_response(Some(ANSWER))
             .user_agent(concat!("w4pack/", env!("CARGO_PKG_VERSION")));
         if endpoint.is_this_machine() {
@@ -138,6 +117,7 @@ impl Http {
             endpoint,
             token: settings.token.clone(),
             reads_without_token: settings.reads_without_token,
+            offline: settings.offline,
             retry: settings.retry,
             progress,
         })
@@ -145,19 +125,41 @@ impl Http {
 
     /// Makes a request and reads the JSON that it gives.
     pub fn json(&self, call: &Call<'_>) -> Result<(Value, HeaderMap)> {
-        let mut answer = self.send(call)?;
-        let text = answer.body.with_config().limit(ANSWER_BYTES).read_to_string();
-        let text = text.map_err(|error| self.network(call, &answer.host, &in_words(&error)))?;
-        let value = serde_json::from_str(&text).map_err(|error| HubError::Answer {
+        let (text, answer) = self.content(call, ANSWER_BYTES + 1)?;
+        let unusable = |problem| HubError::Answer {
             attempt: call.attempt.clone(),
             host: answer.host.clone(),
-            problem: format!("it is not JSON ({error})"),
-        })?;
+            problem,
+        };
+        if text.len() as u64 > ANSWER_BYTES {
+            return Err(unusable(format!("it has more than {ANSWER_BYTES} bytes")));
+        }
+        let value = serde_json::from_slice(&text);
+        let value = value.map_err(|error| unusable(format!("it is not JSON ({error})")))?;
         Ok((value, answer.headers))
     }
 
-    /// Makes a request until it is answered with a success, or with a refusal that will stay.
+    /// Makes a request and reads what it gives, or so many bytes of it; asks again if that breaks off.
+    pub fn content(&self, call: &Call<'_>, most: u64) -> Result<(Vec<u8>, Answer)> {
+        let mut patience = Patience::new(self);
+        loop {
+            let mut answer = self.send(call)?;
+            match answer.content(most) {
+                Ok(content) => return Ok((content, answer)),
+                Err(finding) if call.repeatable => {
+                    patience.broken(call, &answer.host, &finding, 0, "trying again")?;
+                }
+                Err(finding) => return Err(self.network(call, &answer.host, &finding)),
+            }
+        }
+    }
+
+    /// Makes a request until it is answered with a success, or with a refusal that will stay. Offline
+    /// it opens no connection, whoever asks.
     pub fn send(&self, call: &Call<'_>) -> Result<Answer> {
+        if self.offline {
+            return Err(HubError::Offline { attempt: call.attempt.clone() });
+        }
         let mut wait = self.retry.first_wait;
         let mut tries = 0;
         loop {
@@ -221,16 +223,31 @@ impl Http {
                 }
             };
             let status = response.status().as_u16();
-            let (parts, body) = response.into_parts();
-            let (headers, address_now) = (parts.headers, address.as_str().to_string());
-            let answer = Answer { status, headers, body, host, address: address_now };
+            let answer = Answer::new(response, host, &address, self.retry.silence);
             match status {
-                301 | 302 | 303 | 307 | 308 if call.method == Method::GET => {
+                301 | 302 | 303 | 307 | 308 => {
                     let next = answer.header("location").and_then(|to| address.join(to));
                     let problem = || "it redirects to an address that is none".to_string();
-                    address = next.ok_or_else(|| unusable(&answer.host, problem()))?;
+                    let next = next.ok_or_else(|| unusable(&answer.host, problem()))?;
+                    // A renamed repository. What is sent goes on to the same host only, and where
+                    // the method would stay the same.
+                    let stays = matches!(status, 307 | 308) && next.is_same_origin(&address);
+                    if call.method != Method::GET && !stays {
+                        let (method, host) = (&call.method, next.host());
+                        let problem = format!("it redirects a {method} to {host} ({status})");
+                        return Err(unusable(&answer.host, problem));
+                    }
+                    address = next;
                 }
-                200..=299 => return Ok(Outcome::Done(answer)),
+                200..=299 => {
+                    // `identity` was asked for: sizes and hashes are those of the bytes as they come.
+                    let encoding = answer.header("content-encoding").unwrap_or("identity");
+                    if !encoding.eq_ignore_ascii_case("identity") {
+                        let problem = "it is compressed, which was not asked for".to_string();
+                        return Err(unusable(&answer.host, problem));
+                    }
+                    return Ok(Outcome::Done(answer));
+                }
                 _ => {
                     let with_token = self.token_for(call, &address).is_some();
                     let hidden = self.token.as_ref().map(Token::reveal);
@@ -263,8 +280,7 @@ impl Http {
             Payload::Bytes(bytes) => {
                 let mut bytes = bytes;
                 let request = request.header("content-length", bytes.len());
-                let request = request.body(SendBody::from_reader(&mut bytes));
-                return Ok(request.map_err(ureq::Error::from).and_then(|r| self.agent.run(r)));
+                return Ok(self.run(request.body(SendBody::from_reader(&mut bytes))));
             }
             Payload::Stream(length, open) => {
                 request = request.header("content-length", length);
@@ -276,7 +292,20 @@ impl Http {
                 SendBody::from_owned_reader(reader)
             }
         };
-        Ok(request.body(body).map_err(ureq::Error::from).and_then(|r| self.agent.run(r)))
+        Ok(self.run(request.body(body)))
+    }
+
+    /// A server that was sent something may be silent for longer than one that was asked for something.
+    fn run(
+        &self,
+        request: http::Result<http::Request<SendBody<'_>>>,
+    ) -> std::result::Result<http::Response<Body>, ureq::Error> {
+        let request = request?;
+        if request.method() == Method::GET {
+            return self.agent.run(request);
+        }
+        let patient = self.agent.configure_request(request).timeout_per_read(Some(ANSWER));
+        self.agent.run(patient.build())
     }
 
     /// The token goes to the Hub itself and to no other host or port, whatever an answer says.
@@ -291,10 +320,6 @@ impl Http {
             host: host.into(),
             finding: finding.into(),
         }
-    }
-
-    pub fn retry(&self) -> Retry {
-        self.retry
     }
 }
 

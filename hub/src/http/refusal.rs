@@ -2,11 +2,12 @@
 
 use super::{Answer, Call};
 use crate::HubError;
-use crate::error::Missing;
+use crate::error::{Missing, plain};
+use jiff::fmt::rfc2822::DateTimeParser;
 use std::time::Duration;
 
-/// How much of a server's words is repeated.
-const MESSAGE_CHARACTERS: usize = 300;
+/// How much of a refusal is read.
+const REFUSAL_BYTES: u64 = 1 << 16;
 
 /// An answer that refuses.
 pub(super) struct Refusal {
@@ -23,23 +24,20 @@ impl Refusal {
     /// `hidden` is cut out of the server's words.
     pub fn read(mut answer: Answer, with_token: bool, hidden: Option<&str>) -> Refusal {
         let code = answer.header("x-error-code").unwrap_or_default().to_string();
-        let retry_after = answer.header("retry-after").and_then(|value| value.trim().parse().ok());
-        let retry_after = retry_after.or_else(|| seconds_left(answer.header("ratelimit")?));
+        let retry_after = retry_after(&answer);
         let stated = answer.header("x-error-message").map(str::to_string);
         let message = stated.unwrap_or_else(|| {
-            let text =
-                answer.body.with_config().limit(1 << 16).read_to_string().unwrap_or_default();
-            let json: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+            let content = answer.content(REFUSAL_BYTES).unwrap_or_default();
+            let json: serde_json::Value = serde_json::from_slice(&content).unwrap_or_default();
             let said = json["error"].as_str().or_else(|| json["message"].as_str());
-            said.unwrap_or(text.trim()).to_string()
+            said.map_or_else(|| String::from_utf8_lossy(&content).into_owned(), str::to_string)
         });
         // Before it is cut: half a token is half too much.
-        let message = hidden.map_or(message.clone(), |hidden| message.replace(hidden, "…"));
-        let mut message: String = message.chars().take(MESSAGE_CHARACTERS).collect();
+        let mut message =
+            plain(&hidden.map_or(message.clone(), |token| message.replace(token, "…")));
         if message.is_empty() {
             message = "without a word".into();
         }
-        let retry_after = retry_after.map(Duration::from_secs);
         Refusal { status: answer.status, host: answer.host, code, message, retry_after, with_token }
     }
 
@@ -71,6 +69,22 @@ impl Refusal {
             _ => HubError::Status { attempt, host, status, message },
         }
     }
+}
+
+/// What `Retry-After` says, as seconds or as a date, or the Hub's own header.
+fn retry_after(answer: &Answer) -> Option<Duration> {
+    let after = answer.header("retry-after").map(str::trim);
+    let parser = DateTimeParser::new().relaxed_weekday(true);
+    let date = |text: &str| parser.parse_timestamp(text).ok();
+    let seconds = after.and_then(|text| {
+        text.parse().ok().or_else(|| {
+            // By the server's clock, if it says what that shows; ours may be wrong.
+            let now = answer.header("date").and_then(date).unwrap_or_else(jiff::Timestamp::now);
+            Some(date(text)?.as_second().saturating_sub(now.as_second()).max(0) as u64)
+        })
+    });
+    let seconds = seconds.or_else(|| seconds_left(answer.header("ratelimit")?));
+    seconds.map(Duration::from_secs)
 }
 
 /// The Hub's own header, `"api";r=0;t=42`: how long until it counts anew.

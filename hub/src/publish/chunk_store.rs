@@ -10,7 +10,6 @@ use crate::{Hub, HubError, Progress, Result};
 use hf_hub::progress::{ProgressEvent, ProgressHandler, UploadEvent};
 use hf_hub::repository::CommitOperation;
 use hf_hub::{HFClientBuilder, HFError};
-use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,21 +43,25 @@ impl Hub {
         }
         let repository = builder.build_sync().map_err(fail)?.model(owner, short);
         let heard = Heard { progress: self.progress.clone(), done: AtomicU64::new(0) };
-        let info = repository
+        let sent = repository
             .create_commit()
             .operations(operations)
             .commit_message(publication.title.as_str())
             .create_pr(publication.pull_request)
             .parent_commit(head)
             .progress(heard)
-            .send()
-            .map_err(fail)?;
-        let answer = json!({
-            "commitOid": info.commit_oid,
-            "commitUrl": info.commit_url,
-            "pullRequestUrl": info.pr_url,
-        });
-        self.made(publication, &answer)
+            .send();
+        match sent {
+            Ok(info) => {
+                let pages = [info.pr_url.as_deref(), info.commit_url.as_deref()];
+                self.made(publication, info.commit_oid.as_deref(), pages)
+            }
+            Err(error) => match fail(error) {
+                // The commit is the last thing that it does, and its answer can be lost.
+                error @ HubError::ChunkStore { .. } => self.after_silence(publication, head, error),
+                error => Err(error),
+            },
+        }
     }
 
     /// hf-hub's errors hold addresses, which may be signed, and the server's words.

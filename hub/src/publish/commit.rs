@@ -1,10 +1,11 @@
 //! The commit itself: small files in it, large ones by their hashes, all or nothing.
 
 use super::{Outgoing, Publication};
-use crate::http::Call;
+use crate::http::{Address, Call};
+use crate::snapshot::is_hash;
 use crate::{Hub, HubError, Result};
 use base64::Engine;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// A commit that was made.
 pub(super) struct Made {
@@ -48,7 +49,11 @@ impl Hub {
         // Made twice, the second would follow the first and not `head`.
         call.repeatable = false;
         match self.http.json(&call) {
-            Ok((answer, _)) => self.made(publication, &answer),
+            Ok((answer, _)) => {
+                let text = |key: &str| answer[key].as_str();
+                let pages = [text("pullRequestUrl"), text("commitUrl")];
+                self.made(publication, text("commitOid"), pages)
+            }
             Err(HubError::Status { status: 409 | 412, .. }) => Err(self.moved(publication, head)),
             Err(error @ (HubError::Network { .. } | HubError::Server { .. })) => {
                 self.after_silence(publication, head, error)
@@ -57,17 +62,24 @@ impl Hub {
         }
     }
 
-    pub(super) fn made(&self, publication: &Publication, answer: &Value) -> Result<Made> {
+    /// The commit that an answer names, and its page or the pull request's.
+    pub(super) fn made(
+        &self,
+        publication: &Publication,
+        commit: Option<&str>,
+        pages: [Option<&str>; 2],
+    ) -> Result<Made> {
         let name = &publication.name;
-        let Some(commit) = answer["commitOid"].as_str() else {
+        // What a server says here becomes part of addresses and of what the user reads.
+        let Some(commit) = commit.filter(|commit| is_hash(commit, 40)) else {
             return Err(self.answer(format!("commit to `{name}`"), "it names no commit".into()));
         };
-        let page = answer["pullRequestUrl"].as_str().or_else(|| answer["commitUrl"].as_str());
+        let page = pages.into_iter().flatten().find_map(Address::parse);
         let url = page.map_or_else(
             || format!("{}/{name}/commit/{commit}", self.settings.endpoint),
-            str::to_string,
+            |page| page.as_str().to_string(),
         );
-        Ok(Made { commit: commit.into(), url })
+        Ok(Made { commit: commit.to_ascii_lowercase(), url })
     }
 
     pub(super) fn moved(&self, publication: &Publication, head: &str) -> HubError {
@@ -75,20 +87,26 @@ impl Hub {
         HubError::Moved { name, branch, parent: head.into() }
     }
 
-    /// The answer never came: was the commit made all the same? The head says so if it holds every
-    /// file.
-    fn after_silence(
+    /// The answer never came, or was lost: was the commit made all the same? The head says so if it
+    /// holds every file.
+    pub(super) fn after_silence(
         &self,
         publication: &Publication,
         head: &str,
         error: HubError,
     ) -> Result<Made> {
         let name = &publication.name;
+        if publication.pull_request {
+            let page = format!("{}/{name}/discussions", self.settings.endpoint);
+            self.progress.note(&format!(
+                "the answer to the commit was lost: a pull request may have been made, see {page}"
+            ));
+            return Err(error);
+        }
         let Ok(now) = self.head(name, crate::name::MAIN) else { return Err(error) };
         if now == head || self.read_back(name, &now, &publication.files).is_err() {
             return Err(error);
         }
-        let url = format!("{}/{name}/commit/{now}", self.settings.endpoint);
-        Ok(Made { commit: now, url })
+        self.made(publication, Some(&now), [None, None])
     }
 }

@@ -5,6 +5,7 @@
 //! what the Hub's Python client does.
 
 use super::{Outgoing, Publication};
+use crate::error::plain;
 use crate::http::{Call, Payload};
 use crate::{Hub, Progress, RepositoryName, Result};
 use serde_json::{Value, json};
@@ -72,9 +73,8 @@ impl Hub {
         let objects = answer["objects"].as_array().cloned().unwrap_or_default();
         for object in &objects {
             if let Some(problem) = object["error"]["message"].as_str() {
-                return Err(
-                    self.answer(attempt, format!("it refuses {}: {problem}", object["oid"]))
-                );
+                let problem = plain(&format!("it refuses {}: {problem}", object["oid"]));
+                return Err(self.answer(attempt, problem));
             }
         }
         Ok(Route::Lfs(objects))
@@ -216,10 +216,15 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// What the server wants to see again with an upload.
+/// What the server wants to see again with an upload; how long it is and where it goes is said anyway.
 fn own_headers(upload: &Value) -> Vec<(String, String)> {
     let headers = upload["header"].as_object().into_iter().flatten();
-    headers.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_string()))).collect()
+    let texts = headers.filter_map(|(name, value)| Some((name, value.as_str()?)));
+    let of_transport = ["content-length", "host", "transfer-encoding", "connection"];
+    texts
+        .filter(|(name, _)| !of_transport.contains(&name.to_ascii_lowercase().as_str()))
+        .map(|(name, value)| (name.clone(), value.to_string()))
+        .collect()
 }
 
 /// A part of a file that hashes and counts what is read of it.

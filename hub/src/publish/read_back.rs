@@ -3,8 +3,7 @@
 use super::Outgoing;
 use crate::http::Call;
 use crate::{Hub, HubError, RemoteFile, RepositoryName, Result};
-use std::io::Read;
-use w4pack_format::digest::Hasher;
+use w4pack_format::digest::sha256;
 
 impl Hub {
     /// Compares size and SHA-256 of every file: of large ones as the commit lists them, of small ones
@@ -32,12 +31,12 @@ impl Hub {
             if found.sha256.is_none() && file.is_surely_large() {
                 return Err(fail("is held by Git itself, which large files must not be".into()));
             }
-            let sha256 = match &found.sha256 {
+            let hash = match &found.sha256 {
                 Some(sha256) => sha256.clone(),
                 None => self.hash_of(name, commit, found)?,
             };
-            if sha256 != file.sha256 {
-                return Err(fail(format!("has SHA-256 {sha256}, {} was sent", file.sha256)));
+            if hash != file.sha256 {
+                return Err(fail(format!("has SHA-256 {hash}, {} was sent", file.sha256)));
             }
         }
         Ok(())
@@ -46,14 +45,7 @@ impl Hub {
     fn hash_of(&self, name: &RepositoryName, commit: &str, file: &RemoteFile) -> Result<String> {
         let url = self.file_url(name, commit, &file.path);
         let call = Call::get(url, format!("read `{}` of `{name}` back", file.path));
-        let mut answer = self.http.send(&call)?;
-        let mut content = Vec::new();
-        let reader = answer.body.as_reader();
-        reader.take(file.bytes + 1).read_to_end(&mut content).map_err(|error| {
-            self.http.network(&call, &answer.host, &format!("broke off ({error})"))
-        })?;
-        let mut hasher = Hasher::default();
-        hasher.update(&content);
-        Ok(hasher.finish())
+        let (content, _) = self.http.content(&call, file.bytes.saturating_add(1))?;
+        Ok(sha256(&content))
     }
 }

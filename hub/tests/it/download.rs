@@ -113,8 +113,8 @@ fn a_short_body_is_named_and_never_passes() {
 fn room_on_the_disk_is_looked_at_first() {
     let scene = Scene::new();
     let listed = serde_json::json!([{
-        "type": "file", "path": "model.safetensors", "size": 1u64 << 60, "oid": "0".repeat(40),
-        "lfs": {"oid": "1".repeat(64), "size": 1u64 << 60},
+        "type": "file", "path": "model.safetensors", "size": 1u64 << 45, "oid": "0".repeat(40),
+        "lfs": {"oid": "1".repeat(64), "size": 1u64 << 45},
     }]);
     scene.fake.fail(
         "GET",
@@ -123,7 +123,7 @@ fn room_on_the_disk_is_looked_at_first() {
         FaultKind::Answer(w4pack_fake_hub::wire::Answer::json(&listed)),
     );
     let error = scene.hub().folder(&name(), "main").unwrap_err();
-    assert!(matches!(error, HubError::NoSpace { needed, .. } if needed == 1 << 60), "{error}");
+    assert!(matches!(error, HubError::NoSpace { needed, .. } if needed == 1 << 45), "{error}");
     assert!(error.hint().unwrap().contains("--stream"));
     assert!(scene.fake.requests(Port::Storage).is_empty());
 }

@@ -2,6 +2,7 @@
 
 mod chunk_store;
 mod download;
+mod hostile;
 mod listing;
 mod publish;
 mod ranges;

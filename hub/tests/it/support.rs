@@ -45,6 +45,7 @@ impl Scene {
                 tries: 3,
                 first_wait: Duration::from_millis(1),
                 longest_wait: Duration::from_secs(2),
+                silence: Duration::from_secs(10),
             },
         }
     }

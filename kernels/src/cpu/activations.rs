@@ -1,10 +1,11 @@
 //! Activations as the packed kernels take them: integers, with a step for each group of 32.
 
 use super::matrix::Matrix;
+use super::numbers::{LANES, ROUND};
 use w4pack_format::group::{GROUP, NIBBLE_OFFSET};
 
 /// Groups in a block: as many as there are lanes.
-pub(super) const BLOCK_GROUPS: usize = 16;
+pub(super) const BLOCK_GROUPS: usize = LANES;
 
 /// How many bits of an activation are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -118,10 +119,6 @@ pub(super) fn prepare(activations: &mut Activations<'_>) {
         }
     }
 }
-
-/// Added to a number below 2^22 in size, leaves it rounded to an integer (half to even) in the
-/// lowest bits.
-const ROUND: f32 = 12_582_912.0;
 
 /// One group in `BYTES` bytes an element.
 #[inline(always)]

@@ -11,11 +11,11 @@
 //! library is compiled without the leaf's instruction set, so every operation becomes a call.
 //!
 //! # Safety
-//! All functions here require the instruction set of `L`; see [`Lanes`].
+//! All functions here require the instruction set of `N`; see [`Numbers`].
 
 use super::activations::Activations;
-use super::lanes::{LANES, Lanes};
 use super::matrix::Matrix;
+use super::numbers::{LANES, Numbers};
 use super::output::Output;
 
 /// Activations multiplied with one pass over a row. Four keep the partial sums in registers.
@@ -23,7 +23,7 @@ const BLOCK: usize = 4;
 
 /// Multiplies the rows of `matrix` from `first_row` on, as many as `out` has, with all of `x`.
 #[inline(always)]
-pub(super) unsafe fn multiply<L: Lanes>(
+pub(super) unsafe fn multiply<N: Numbers>(
     matrix: &Matrix<'_>,
     first_row: usize,
     x: &Activations<'_>,
@@ -38,20 +38,20 @@ pub(super) unsafe fn multiply<L: Lanes>(
     for row in 0..out.rows() {
         matrix.row_values(first_row + row, &mut values);
         let mut token = 0;
-        // SAFETY: the instruction set of `L` is the caller's promise.
+        // SAFETY: the instruction set of `N` is the caller's promise.
         unsafe {
             for x in blocks.chunks_exact(BLOCK * columns) {
                 let mut tokens: [&[f32]; BLOCK] = [&[]; BLOCK];
                 for (tokens, x) in tokens.iter_mut().zip(x.chunks_exact(columns)) {
                     *tokens = x;
                 }
-                for output in dense::<L, BLOCK>(&values, tokens) {
+                for output in dense::<N, BLOCK>(&values, tokens) {
                     out.put(token, row, &[output]);
                     token += 1;
                 }
             }
             for x in rest.chunks_exact(columns) {
-                out.put(token, row, &dense::<L, 1>(&values, [x]));
+                out.put(token, row, &dense::<N, 1>(&values, [x]));
                 token += 1;
             }
         }
@@ -60,20 +60,20 @@ pub(super) unsafe fn multiply<L: Lanes>(
 
 /// Dot products of one row of values with `T` activations, of any equal length.
 #[inline(always)]
-pub(super) unsafe fn dense<L: Lanes, const T: usize>(values: &[f32], x: [&[f32]; T]) -> [f32; T] {
+unsafe fn dense<N: Numbers, const T: usize>(values: &[f32], x: [&[f32]; T]) -> [f32; T] {
     let (chunks, last) = values.as_chunks::<LANES>();
     let x = x.map(|x| {
         let (x_chunks, x_last) = x.as_chunks::<LANES>();
         (&x_chunks[..chunks.len()], x_last)
     });
     let mut sums = [0.0; T];
-    // SAFETY: the instruction set of `L` is the caller's promise.
+    // SAFETY: the instruction set of `N` is the caller's promise.
     unsafe {
-        let mut lanes = [L::splat(0.0); T];
+        let mut lanes = [N::splat(0.0); T];
         for (chunk, values) in chunks.iter().enumerate() {
-            let values = L::load(values);
+            let values = N::load(values);
             for t in 0..T {
-                lanes[t] = values.multiply_add(L::load(&x[t].0[chunk]), lanes[t]);
+                lanes[t] = values.multiply_add(N::load(&x[t].0[chunk]), lanes[t]);
             }
         }
         for t in 0..T {
@@ -82,20 +82,4 @@ pub(super) unsafe fn dense<L: Lanes, const T: usize>(values: &[f32], x: [&[f32];
         }
     }
     sums
-}
-
-/// `out += factor·x`, element by element.
-#[inline(always)]
-pub(super) unsafe fn add_scaled<L: Lanes>(factor: f32, x: &[f32], out: &mut [f32]) {
-    let (x_chunks, x_last) = x.as_chunks::<LANES>();
-    let (out_chunks, out_last) = out.as_chunks_mut::<LANES>();
-    // SAFETY: the instruction set of `L` is the caller's promise.
-    unsafe {
-        for (x, out) in x_chunks.iter().zip(out_chunks) {
-            L::load(x).multiply_add(L::splat(factor), L::load(out)).store(out);
-        }
-    }
-    for (x, out) in x_last.iter().zip(out_last) {
-        *out += factor * x;
-    }
 }

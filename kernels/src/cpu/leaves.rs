@@ -1,30 +1,122 @@
-//! The algorithms, compiled once for each instruction set.
+//! The algorithms, compiled once for each instruction set: the only place where one meets the other.
 
 use super::activations::{self, Activations, Precision};
-use super::lanes::Lanes;
-use super::matrix::{Matrix, Step};
+use super::attention::{self, Partial, Segment};
+use super::matrix::Matrix;
+#[cfg(target_arch = "aarch64")]
+use super::numbers::Neon;
+use super::numbers::{LANES, Stored};
 use super::output::Output;
 use super::packed::{Packed, PackedRows};
-use super::{dense, rows, tiles};
+use super::products::Products;
+use super::table::Kernels;
+use super::{dense, elements, rows, tiles};
+
+/// A module with every kernel, compiled with the features named for the numbers named, and the table
+/// of them, called as the module is.
+macro_rules! leaves {
+    ($(#[$about:meta])* $name:ident: $numbers:ty $(, $features:literal)?) => {
+        $(#[$about])*
+        pub(super) mod $name {
+            use super::*;
+
+            pub static KERNELS: Kernels = Kernels {
+                name: stringify!($name),
+                prepare,
+                multiply,
+                attend_f32: attend,
+                attend_f16: attend,
+                attend_bf16: attend,
+                gelu_times,
+                soft_cap,
+                rms_norm,
+            };
+
+            $(#[target_feature(enable = $features)])?
+            fn prepare(x: &mut Activations<'_>) {
+                activations::prepare(x);
+            }
+
+            $(#[target_feature(enable = $features)])?
+            fn multiply(matrix: &Matrix<'_>, row: usize, x: &Activations<'_>, out: &mut Output<'_>) {
+                // SAFETY: this function is compiled for the instruction set of its numbers.
+                unsafe { super::multiply::<$numbers>(matrix, row, x, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            fn attend<S: Stored>(q: &[f32], head: usize, over: &[Segment<'_, S>], out: &mut Partial) {
+                // SAFETY: as above.
+                unsafe { attention::attend::<$numbers, S>(q, head, over, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            fn gelu_times(gate: &mut [f32], other: &[f32]) {
+                // SAFETY: as above.
+                unsafe { elements::gelu_times::<$numbers>(gate, other) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            fn soft_cap(numbers: &mut [f32], cap: f32) {
+                // SAFETY: as above.
+                unsafe { elements::soft_cap::<$numbers>(numbers, cap) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            fn rms_norm(row: &mut [f32], weight: Option<&[f32]>, epsilon: f32) {
+                // SAFETY: as above.
+                unsafe { elements::rms_norm::<$numbers>(row, weight, epsilon) }
+            }
+        }
+    };
+}
+
+leaves! {
+    /// What every processor of the target can do.
+    portable: [f32; LANES]
+}
+
+#[cfg(target_arch = "x86_64")]
+leaves! {
+    /// x86-64 since Haswell (2013) and Excavator (2015).
+    avx2: [std::arch::x86_64::__m256; 2], "avx2,fma,f16c"
+}
+
+#[cfg(target_arch = "x86_64")]
+leaves! {
+    /// x86-64 with byte products in 512-bit registers: Ice Lake (2019), Zen 4 (2022).
+    avx512: std::arch::x86_64::__m512, "avx512f,avx512bw,avx512vnni,avx2,fma,f16c"
+}
+
+#[cfg(target_arch = "aarch64")]
+leaves! {
+    /// 64-bit Arm.
+    neon: Neon<false>, "neon"
+}
+
+#[cfg(target_arch = "aarch64")]
+leaves! {
+    /// The same with byte products: Cortex-A75 and A55 (2017), Neoverse N1, Apple M1.
+    sdot: Neon<true>, "neon,dotprod"
+}
 
 /// Multiplies the rows of `matrix` from `first_row` on, as many as `out` has, with all of `x`.
 ///
 /// # Safety
-/// Requires the instruction set of `L`.
+/// Requires the instruction set of `P`.
 #[inline(always)]
-unsafe fn multiply<L: Lanes>(
+unsafe fn multiply<P: Products>(
     matrix: &Matrix<'_>,
     first_row: usize,
     x: &Activations<'_>,
     out: &mut Output<'_>,
 ) {
-    // SAFETY: the instruction set of `L` is the caller's promise.
+    // SAFETY: the instruction set of `P` is the caller's promise.
     unsafe {
         match PackedRows::of(matrix, first_row, out.rows()) {
-            None => dense::multiply::<L>(matrix, first_row, x, out),
-            Some(PackedRows::F16(rows)) => packed::<L, _>(&rows, x, out),
-            Some(PackedRows::Bf16(rows)) => packed::<L, _>(&rows, x, out),
-            Some(PackedRows::F32(rows)) => packed::<L, _>(&rows, x, out),
+            None => dense::multiply::<P>(matrix, first_row, x, out),
+            Some(PackedRows::F16(rows)) => packed::<P, _>(&rows, x, out),
+            Some(PackedRows::Bf16(rows)) => packed::<P, _>(&rows, x, out),
+            Some(PackedRows::F32(rows)) => packed::<P, _>(&rows, x, out),
         }
     }
 }
@@ -32,159 +124,20 @@ unsafe fn multiply<L: Lanes>(
 /// The same for packed rows: one by one for few tokens, by tiles for many.
 ///
 /// # Safety
-/// Requires the instruction set of `L`.
+/// Requires the instruction set of `P`.
 #[inline(always)]
-unsafe fn packed<L: Lanes, S: Step>(
+unsafe fn packed<P: Products, S: Stored>(
     rows: &Packed<'_, S>,
     x: &Activations<'_>,
     out: &mut Output<'_>,
 ) {
-    // SAFETY: the instruction set of `L` is the caller's promise.
+    // SAFETY: the instruction set of `P` is the caller's promise.
     unsafe {
-        match (x.precision, x.tokens() < L::LEAST_TILED) {
-            (Precision::Bits16, true) => rows::multiply::<L, S, 2>(rows, x, out),
-            (Precision::Bits16, false) => tiles::multiply::<L, S, 2>(rows, x, out),
-            (Precision::Bits8, true) => rows::multiply::<L, S, 1>(rows, x, out),
-            (Precision::Bits8, false) => tiles::multiply::<L, S, 1>(rows, x, out),
+        match (x.precision, x.tokens() < P::LEAST_TILED) {
+            (Precision::Bits16, true) => rows::multiply::<P, S, 2>(rows, x, out),
+            (Precision::Bits16, false) => tiles::multiply::<P, S, 2>(rows, x, out),
+            (Precision::Bits8, true) => rows::multiply::<P, S, 1>(rows, x, out),
+            (Precision::Bits8, false) => tiles::multiply::<P, S, 1>(rows, x, out),
         }
-    }
-}
-
-/// What every processor of the target can do.
-pub(super) mod baseline {
-    use super::*;
-    use crate::cpu::lanes::LANES;
-
-    pub fn prepare(x: &mut Activations<'_>) {
-        activations::prepare(x);
-    }
-
-    pub fn multiply(
-        matrix: &Matrix<'_>,
-        first_row: usize,
-        x: &Activations<'_>,
-        out: &mut Output<'_>,
-    ) {
-        // SAFETY: the baseline is everywhere.
-        unsafe { super::multiply::<[f32; LANES]>(matrix, first_row, x, out) }
-    }
-
-    pub fn dot(a: &[f32], b: &[f32]) -> f32 {
-        // SAFETY: the baseline is everywhere.
-        let [dot] = unsafe { dense::dense::<[f32; LANES], 1>(a, [b]) };
-        dot
-    }
-
-    pub fn add_scaled(factor: f32, x: &[f32], out: &mut [f32]) {
-        // SAFETY: the baseline is everywhere.
-        unsafe { dense::add_scaled::<[f32; LANES]>(factor, x, out) }
-    }
-}
-
-/// x86-64 since Haswell (2013) and Excavator (2015).
-#[cfg(target_arch = "x86_64")]
-pub(super) mod avx2 {
-    use super::*;
-    use std::arch::x86_64::__m256;
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub fn prepare(x: &mut Activations<'_>) {
-        activations::prepare(x);
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub fn multiply(
-        matrix: &Matrix<'_>,
-        first_row: usize,
-        x: &Activations<'_>,
-        out: &mut Output<'_>,
-    ) {
-        // SAFETY: this function is compiled for the instruction set of its lanes.
-        unsafe { super::multiply::<[__m256; 2]>(matrix, first_row, x, out) }
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub fn dot(a: &[f32], b: &[f32]) -> f32 {
-        // SAFETY: this function is compiled for the instruction set of its lanes.
-        let [dot] = unsafe { dense::dense::<[__m256; 2], 1>(a, [b]) };
-        dot
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub fn add_scaled(factor: f32, x: &[f32], out: &mut [f32]) {
-        // SAFETY: this function is compiled for the instruction set of its lanes.
-        unsafe { dense::add_scaled::<[__m256; 2]>(factor, x, out) }
-    }
-}
-
-/// x86-64 with byte products in 512-bit registers: Ice Lake (2019), Zen 4 (2022).
-#[cfg(target_arch = "x86_64")]
-pub(super) mod avx512 {
-    use super::*;
-    use std::arch::x86_64::__m512;
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-    pub fn prepare(x: &mut Activations<'_>) {
-        activations::prepare(x);
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-    pub fn multiply(
-        matrix: &Matrix<'_>,
-        first_row: usize,
-        x: &Activations<'_>,
-        out: &mut Output<'_>,
-    ) {
-        // SAFETY: this function is compiled for the instruction set of its lanes.
-        unsafe { super::multiply::<__m512>(matrix, first_row, x, out) }
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-    pub fn dot(a: &[f32], b: &[f32]) -> f32 {
-        // SAFETY: this function is compiled for the instruction set of its lanes.
-        let [dot] = unsafe { dense::dense::<__m512, 1>(a, [b]) };
-        dot
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-    pub fn add_scaled(factor: f32, x: &[f32], out: &mut [f32]) {
-        // SAFETY: this function is compiled for the instruction set of its lanes.
-        unsafe { dense::add_scaled::<__m512>(factor, x, out) }
-    }
-}
-
-/// 64-bit Arm.
-#[cfg(target_arch = "aarch64")]
-pub(super) mod neon {
-    use super::*;
-    use std::arch::aarch64::float32x4_t;
-
-    #[target_feature(enable = "neon")]
-    pub fn prepare(x: &mut Activations<'_>) {
-        activations::prepare(x);
-    }
-
-    #[target_feature(enable = "neon")]
-    pub fn multiply(
-        matrix: &Matrix<'_>,
-        first_row: usize,
-        x: &Activations<'_>,
-        out: &mut Output<'_>,
-    ) {
-        // SAFETY: this function is compiled for the instruction set of its lanes.
-        unsafe { super::multiply::<[float32x4_t; 4]>(matrix, first_row, x, out) }
-    }
-
-    #[target_feature(enable = "neon")]
-    pub fn dot(a: &[f32], b: &[f32]) -> f32 {
-        // SAFETY: this function is compiled for the instruction set of its lanes.
-        let [dot] = unsafe { dense::dense::<[float32x4_t; 4], 1>(a, [b]) };
-        dot
-    }
-
-    #[target_feature(enable = "neon")]
-    pub fn add_scaled(factor: f32, x: &[f32], out: &mut [f32]) {
-        // SAFETY: this function is compiled for the instruction set of its lanes.
-        unsafe { dense::add_scaled::<[float32x4_t; 4]>(factor, x, out) }
     }
 }

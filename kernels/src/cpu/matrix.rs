@@ -1,6 +1,5 @@
 //! The view of a weight matrix that the kernels multiply.
 
-use super::lanes::{LANES, Lanes};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use w4pack_format::group::{GROUP, WORDS};
@@ -129,39 +128,6 @@ impl<'a> Matrix<'a> {
             Steps::F32(steps) => return &steps[first..last],
         }
         scratch
-    }
-}
-
-/// A dtype of steps.
-pub(super) trait Step: Copy + Default {
-    /// Sixteen in f32.
-    ///
-    /// # Safety
-    /// Requires the instruction set of `L`.
-    unsafe fn load<L: Lanes>(steps: &[Self; LANES]) -> L;
-}
-
-impl Step for f16 {
-    #[inline(always)]
-    unsafe fn load<L: Lanes>(steps: &[Self; LANES]) -> L {
-        // SAFETY: the instruction set of `L` is the caller's promise.
-        unsafe { L::load_f16(steps) }
-    }
-}
-
-impl Step for bf16 {
-    #[inline(always)]
-    unsafe fn load<L: Lanes>(steps: &[Self; LANES]) -> L {
-        // SAFETY: the instruction set of `L` is the caller's promise.
-        unsafe { L::load_bf16(steps) }
-    }
-}
-
-impl Step for f32 {
-    #[inline(always)]
-    unsafe fn load<L: Lanes>(steps: &[Self; LANES]) -> L {
-        // SAFETY: the instruction set of `L` is the caller's promise.
-        unsafe { L::load(steps) }
     }
 }
 

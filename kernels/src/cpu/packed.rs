@@ -1,6 +1,7 @@
 //! Some rows of a packed matrix, as the kernels read them.
 
-use super::matrix::{Matrix, Step, Steps, Values};
+use super::matrix::{Matrix, Steps, Values};
+use super::numbers::Stored;
 use w4pack_format::group::{GROUP, WORDS};
 
 /// Codes and steps of neighbouring rows.
@@ -36,7 +37,7 @@ impl<'a> PackedRows<'a> {
     }
 }
 
-impl<'a, S: Step> Packed<'a, S> {
+impl<'a, S: Stored> Packed<'a, S> {
     /// The words and the steps of each row.
     #[inline(always)]
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u32], &'a [S])> {

@@ -11,16 +11,17 @@
 //! Every operation on f32 is rounded by itself, so that all instruction sets, and `tiles.rs`, give
 //! the same bits. The words of a row are read once for all tokens; memory is what limits this.
 //!
-//! Tried: two, four and eight rows at once lose 3, 18 and 29 % of the speed of reading from memory.
+//! Tried: two, four and eight rows at once lose 3, 18 and 29 % of the speed of reading from memory (a
+//! Xeon); two on Zen 4 gain 4 to 8 % in the second-level cache and lose 2 % from memory.
 //!
 //! # Safety
-//! All functions here require the instruction set of `L`; see [`Lanes`].
+//! All functions here require the instruction set of `P`; see [`Products`].
 
 use super::activations::{Activations, BLOCK_GROUPS, Block};
-use super::lanes::{LANES, Lanes, RowWords};
-use super::matrix::Step;
+use super::numbers::{LANES, Stored};
 use super::output::Output;
 use super::packed::Packed;
+use super::products::{Products, RowWords};
 use w4pack_format::group::WORDS;
 
 /// How far ahead of the multiplication words are asked for, in bytes.
@@ -32,7 +33,7 @@ const AHEAD: usize = 8192;
 
 /// Multiplies rows, as many as `out` has, with all of `x`.
 #[inline(always)]
-pub(super) unsafe fn multiply<L: Lanes, S: Step, const BYTES: usize>(
+pub(super) unsafe fn multiply<P: Products, S: Stored, const BYTES: usize>(
     rows: &Packed<'_, S>,
     x: &Activations<'_>,
     out: &mut Output<'_>,
@@ -40,13 +41,13 @@ pub(super) unsafe fn multiply<L: Lanes, S: Step, const BYTES: usize>(
     let mut token = 0;
     while token < x.tokens() {
         let tokens = (x.tokens() - token).min(4);
-        // SAFETY: the instruction set of `L` is the caller's promise.
+        // SAFETY: the instruction set of `P` is the caller's promise.
         unsafe {
             match tokens {
-                1 => some::<L, S, 1, BYTES>(rows, x, token, out),
-                2 => some::<L, S, 2, BYTES>(rows, x, token, out),
-                3 => some::<L, S, 3, BYTES>(rows, x, token, out),
-                _ => some::<L, S, 4, BYTES>(rows, x, token, out),
+                1 => some::<P, S, 1, BYTES>(rows, x, token, out),
+                2 => some::<P, S, 2, BYTES>(rows, x, token, out),
+                3 => some::<P, S, 3, BYTES>(rows, x, token, out),
+                _ => some::<P, S, 4, BYTES>(rows, x, token, out),
             }
         }
         token += tokens;
@@ -55,7 +56,7 @@ pub(super) unsafe fn multiply<L: Lanes, S: Step, const BYTES: usize>(
 
 /// The same for `T` tokens from `token` on.
 #[inline(always)]
-unsafe fn some<L: Lanes, S: Step, const T: usize, const BYTES: usize>(
+unsafe fn some<P: Products, S: Stored, const T: usize, const BYTES: usize>(
     rows: &Packed<'_, S>,
     x: &Activations<'_>,
     token: usize,
@@ -66,8 +67,8 @@ unsafe fn some<L: Lanes, S: Step, const T: usize, const BYTES: usize>(
         blocks[t] = x.token(token + t);
     }
     for (row, (words, steps)) in rows.iter().enumerate() {
-        // SAFETY: the instruction set of `L` is the caller's promise.
-        let outputs = unsafe { dot::<L, S, T, BYTES>(words, steps, blocks) };
+        // SAFETY: the instruction set of `P` is the caller's promise.
+        let outputs = unsafe { dot::<P, S, T, BYTES>(words, steps, blocks) };
         for t in 0..T {
             out.put(token + t, row, &[outputs[t]]);
         }
@@ -76,7 +77,7 @@ unsafe fn some<L: Lanes, S: Step, const T: usize, const BYTES: usize>(
 
 /// One row times `T` tokens.
 #[inline(always)]
-unsafe fn dot<L: Lanes, S: Step, const T: usize, const BYTES: usize>(
+unsafe fn dot<P: Products, S: Stored, const T: usize, const BYTES: usize>(
     words: &[u32],
     steps: &[S],
     x: [&[Block]; T],
@@ -84,15 +85,15 @@ unsafe fn dot<L: Lanes, S: Step, const T: usize, const BYTES: usize>(
     let (words, last_words) = words.as_chunks::<{ BLOCK_GROUPS * WORDS }>();
     let (steps, last_steps) = steps.as_chunks::<LANES>();
     let mut outputs = [0.0; T];
-    // SAFETY: the instruction set of `L` is the caller's promise.
+    // SAFETY: the instruction set of `P` is the caller's promise.
     unsafe {
-        let mut lanes = [L::splat(0.0); T];
+        let mut lanes = [P::splat(0.0); T];
         for (number, (words, steps)) in words.iter().zip(steps).enumerate() {
             for line in 0..size_of::<RowWords>() / 64 {
-                L::prefetch(words.as_ptr().cast::<u8>().wrapping_add(AHEAD + 64 * line));
+                P::prefetch(words.as_ptr().cast::<u8>().wrapping_add(AHEAD + 64 * line));
             }
-            L::prefetch(steps.as_ptr().cast::<u8>().wrapping_add(AHEAD / 8));
-            add_block::<L, S, T, BYTES>(&mut lanes, words, steps, x, number);
+            P::prefetch(steps.as_ptr().cast::<u8>().wrapping_add(AHEAD / 8));
+            add_block::<P, S, T, BYTES>(&mut lanes, words, steps, x, number);
         }
         if !last_words.is_empty() {
             // Absent groups have a step of 0, here and in the activations.
@@ -104,7 +105,7 @@ unsafe fn dot<L: Lanes, S: Step, const T: usize, const BYTES: usize>(
             for (step, &last) in all_steps.iter_mut().zip(last_steps) {
                 *step = last;
             }
-            add_block::<L, S, T, BYTES>(&mut lanes, &all_words, &all_steps, x, words.len());
+            add_block::<P, S, T, BYTES>(&mut lanes, &all_words, &all_steps, x, words.len());
         }
         for t in 0..T {
             outputs[t] = lanes[t].sum();
@@ -115,8 +116,8 @@ unsafe fn dot<L: Lanes, S: Step, const T: usize, const BYTES: usize>(
 
 /// Adds block `number` of a row to the lanes of every token.
 #[inline(always)]
-unsafe fn add_block<L: Lanes, S: Step, const T: usize, const BYTES: usize>(
-    lanes: &mut [L; T],
+unsafe fn add_block<P: Products, S: Stored, const T: usize, const BYTES: usize>(
+    lanes: &mut [P; T],
     words: &RowWords,
     steps: &[S; LANES],
     x: [&[Block]; T],
@@ -126,12 +127,12 @@ unsafe fn add_block<L: Lanes, S: Step, const T: usize, const BYTES: usize>(
     for t in 0..T {
         blocks[t] = &x[t][number];
     }
-    // SAFETY: the instruction set of `L` is the caller's promise.
+    // SAFETY: the instruction set of `P` is the caller's promise.
     unsafe {
-        let steps = S::load::<L>(steps);
-        let sums = L::row_sums::<T, BYTES>(words, blocks);
+        let steps = S::load::<P>(steps);
+        let sums = P::row_sums::<T, BYTES>(words, blocks);
         for t in 0..T {
-            let values = sums[t].multiply(steps).multiply(L::load(&blocks[t].steps));
+            let values = sums[t].multiply(steps).multiply(P::load(&blocks[t].steps));
             lanes[t] = lanes[t].add(values);
         }
     }

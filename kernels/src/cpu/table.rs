@@ -1,9 +1,11 @@
 //! The choice of instruction set: a table of function pointers, picked once.
 
 use super::activations::{Activations, Precision};
+use super::attention::{POSITIONS, Partial, Segment};
 use super::leaves;
 use super::matrix::Matrix;
 use super::output::Output;
+use half::{bf16, f16};
 
 /// Kernels that this processor does not have.
 #[derive(Debug, thiserror::Error)]
@@ -19,17 +21,24 @@ fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
+/// Attention over positions whose keys and values are numbers `S`.
+type Attend<S> = unsafe fn(&[f32], usize, &[Segment<'_, S>], &mut Partial);
+
 /// The kernels of one instruction set that this machine has.
 ///
-/// A table can only be had from [`Kernels::best`] or [`Kernels::available`], which look at the
-/// processor first; that is what makes calling its functions sound.
+/// A table can only be had from [`Kernels::best`], [`Kernels::available`] or [`Kernels::named`], which
+/// look at the processor first; that is what makes calling its functions sound.
 #[derive(Debug)]
 pub struct Kernels {
-    name: &'static str,
-    prepare: unsafe fn(&mut Activations<'_>),
-    multiply: unsafe fn(&Matrix<'_>, usize, &Activations<'_>, &mut Output<'_>),
-    dot: unsafe fn(&[f32], &[f32]) -> f32,
-    add_scaled: unsafe fn(f32, &[f32], &mut [f32]),
+    pub(super) name: &'static str,
+    pub(super) prepare: unsafe fn(&mut Activations<'_>),
+    pub(super) multiply: unsafe fn(&Matrix<'_>, usize, &Activations<'_>, &mut Output<'_>),
+    pub(super) attend_f32: Attend<f32>,
+    pub(super) attend_f16: Attend<f16>,
+    pub(super) attend_bf16: Attend<bf16>,
+    pub(super) gelu_times: unsafe fn(&mut [f32], &[f32]),
+    pub(super) soft_cap: unsafe fn(&mut [f32], f32),
+    pub(super) rms_norm: unsafe fn(&mut [f32], Option<&[f32]>, f32),
 }
 
 /// There is one table of each name.
@@ -41,40 +50,34 @@ impl PartialEq for Kernels {
 
 impl Eq for Kernels {}
 
-static PORTABLE: Kernels = Kernels {
-    name: "portable",
-    prepare: leaves::baseline::prepare,
-    multiply: leaves::baseline::multiply,
-    dot: leaves::baseline::dot,
-    add_scaled: leaves::baseline::add_scaled,
-};
+/// A number that keys and values may be kept in.
+pub trait CacheNumber: Copy + Default + Send + Sync + 'static {
+    /// `f16`, `bf16` or `f32`.
+    const NAME: &'static str;
+    #[doc(hidden)]
+    fn attend(kernels: &Kernels) -> Attend<Self>;
+}
 
-#[cfg(target_arch = "x86_64")]
-static AVX2: Kernels = Kernels {
-    name: "avx2",
-    prepare: leaves::avx2::prepare,
-    multiply: leaves::avx2::multiply,
-    dot: leaves::avx2::dot,
-    add_scaled: leaves::avx2::add_scaled,
-};
+impl CacheNumber for f32 {
+    const NAME: &'static str = "f32";
+    fn attend(kernels: &Kernels) -> Attend<f32> {
+        kernels.attend_f32
+    }
+}
 
-#[cfg(target_arch = "x86_64")]
-static AVX512: Kernels = Kernels {
-    name: "avx512",
-    prepare: leaves::avx512::prepare,
-    multiply: leaves::avx512::multiply,
-    dot: leaves::avx512::dot,
-    add_scaled: leaves::avx512::add_scaled,
-};
+impl CacheNumber for f16 {
+    const NAME: &'static str = "f16";
+    fn attend(kernels: &Kernels) -> Attend<f16> {
+        kernels.attend_f16
+    }
+}
 
-#[cfg(target_arch = "aarch64")]
-static NEON: Kernels = Kernels {
-    name: "neon",
-    prepare: leaves::neon::prepare,
-    multiply: leaves::neon::multiply,
-    dot: leaves::neon::dot,
-    add_scaled: leaves::neon::add_scaled,
-};
+impl CacheNumber for bf16 {
+    const NAME: &'static str = "bf16";
+    fn attend(kernels: &Kernels) -> Attend<bf16> {
+        kernels.attend_bf16
+    }
+}
 
 /// The tables beyond the portable one that this processor can run.
 #[cfg(target_arch = "x86_64")]
@@ -86,16 +89,16 @@ fn detected() -> Vec<&'static Kernels> {
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vnni");
-    [(avx2, &AVX2), (avx512, &AVX512)]
-        .into_iter()
-        .filter_map(|(there, table)| there.then_some(table))
-        .collect()
+    let tables = [(avx2, &leaves::avx2::KERNELS), (avx512, &leaves::avx512::KERNELS)];
+    tables.into_iter().filter_map(|(there, table)| there.then_some(table)).collect()
 }
 
 /// NEON belongs to every processor of this kind.
 #[cfg(target_arch = "aarch64")]
 fn detected() -> Vec<&'static Kernels> {
-    vec![&NEON]
+    let sdot = std::arch::is_aarch64_feature_detected!("dotprod");
+    let tables = [(true, &leaves::neon::KERNELS), (sdot, &leaves::sdot::KERNELS)];
+    tables.into_iter().filter_map(|(there, table)| there.then_some(table)).collect()
 }
 
 /// Other processors have the portable table only.
@@ -107,7 +110,7 @@ fn detected() -> Vec<&'static Kernels> {
 impl Kernels {
     /// The tables that this processor can run, slowest first.
     pub fn available() -> Vec<&'static Kernels> {
-        let mut tables = vec![&PORTABLE];
+        let mut tables = vec![&leaves::portable::KERNELS];
         tables.extend(detected());
         tables
     }
@@ -125,7 +128,7 @@ impl Kernels {
         found.ok_or(NoKernels { name: name.into(), available: names })
     }
 
-    /// `portable`, `avx2`, `avx512` or `neon`.
+    /// `portable`, `avx2`, `avx512`, `neon` or `sdot`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -170,23 +173,49 @@ impl Kernels {
         unsafe { (self.multiply)(matrix, first_row, x, &mut out) }
     }
 
-    /// The dot product of two equally long slices, summed in the order of the kernels.
+    /// Attention of `queries` (`[rows, head]`) over `segments`, into `partial`. All tables give the
+    /// same bits here and in the functions below.
     ///
     /// # Panics
-    /// When the lengths differ.
-    pub fn dot(&self, a: &[f32], b: &[f32]) -> f32 {
-        assert_eq!(a.len(), b.len(), "operands of a dot product");
+    /// When there are no queries, no positions or more than [`POSITIONS`], or numbers are missing.
+    pub fn attend<S: CacheNumber>(
+        &self,
+        queries: &[f32],
+        head: usize,
+        segments: &[Segment<'_, S>],
+        partial: &mut Partial,
+    ) {
+        assert!(head > 0 && !queries.is_empty() && queries.len().is_multiple_of(head), "queries");
+        let positions: usize = segments.iter().map(|segment| segment.positions).sum();
+        assert!((1..=POSITIONS).contains(&positions), "{positions} positions");
         // SAFETY: the table exists only where its instruction set was detected.
-        unsafe { (self.dot)(a, b) }
+        unsafe { S::attend(self)(queries, head, segments, partial) }
     }
 
-    /// `out += factor·x`, element by element.
+    /// `gate = gelu(gate)·other`, with the tanh form of GELU.
     ///
     /// # Panics
     /// When the lengths differ.
-    pub fn add_scaled(&self, factor: f32, x: &[f32], out: &mut [f32]) {
-        assert_eq!(x.len(), out.len(), "operands of a scaled addition");
+    pub fn gelu_times(&self, gate: &mut [f32], other: &[f32]) {
+        assert_eq!(gate.len(), other.len(), "operands of a gate");
         // SAFETY: the table exists only where its instruction set was detected.
-        unsafe { (self.add_scaled)(factor, x, out) }
+        unsafe { (self.gelu_times)(gate, other) }
+    }
+
+    /// `x = cap·tanh(x / cap)` of each number.
+    pub fn soft_cap(&self, numbers: &mut [f32], cap: f32) {
+        // SAFETY: the table exists only where its instruction set was detected.
+        unsafe { (self.soft_cap)(numbers, cap) }
+    }
+
+    /// Divides a row by its root mean square (of the squares' mean plus `epsilon`), then multiplies it
+    /// by the weight.
+    ///
+    /// # Panics
+    /// When the weight has another length.
+    pub fn rms_norm(&self, row: &mut [f32], weight: Option<&[f32]>, epsilon: f32) {
+        assert!(weight.is_none_or(|weight| weight.len() == row.len()), "weight of a norm");
+        // SAFETY: the table exists only where its instruction set was detected.
+        unsafe { (self.rms_norm)(row, weight, epsilon) }
     }
 }

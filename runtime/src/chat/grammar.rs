@@ -16,6 +16,7 @@ mod held;
 mod keywords;
 mod lark;
 mod patterns;
+mod values;
 mod vocabulary;
 
 use std::sync::{Arc, OnceLock};
@@ -195,6 +196,7 @@ fn enforced(schema: &Value) -> Result<Value, GrammarError> {
     if !unsupported.is_empty() {
         return Err(GrammarError::Unsupported { keywords: unsupported });
     }
+    values::check(schema)?;
     patterns::check(schema)?;
     match keywords::with_patterns(&keywords::cleaned(schema)) {
         Value::Bool(true) => Ok(json!({})),

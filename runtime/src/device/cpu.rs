@@ -22,13 +22,12 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use w4pack_kernels::cpu::{CacheNumber, Kernels, Output, Precision, Vector};
+use w4pack_kernels::cpu::{CacheNumber, Kernels, Output, Precision};
 
 /// Arithmetic by the kernels, shared among the threads of a pool; keys and values are kept as `S`.
 #[derive(Debug)]
 pub struct Cpu<S = f16> {
     kernels: &'static Kernels,
-    vector: &'static Vector,
     precision: Precision,
     pool: Pool,
     kept: PhantomData<S>,
@@ -38,8 +37,7 @@ impl<S: Kept<f32> + CacheNumber> Cpu<S> {
     /// Arithmetic by the given kernels on the threads of `pool`, with activations of 16 bits for packed
     /// matrices.
     pub fn new(kernels: &'static Kernels, pool: Pool) -> Self {
-        let (vector, precision) = (Vector::of(kernels), Precision::Bits16);
-        Self { kernels, vector, precision, pool, kept: PhantomData }
+        Self { kernels, precision: Precision::Bits16, pool, kept: PhantomData }
     }
 
     /// The same with activations of `precision`.
@@ -113,27 +111,27 @@ impl<S: Kept<f32> + CacheNumber> Arithmetic for Cpu<S> {
         queries: &[f32],
         out: &mut [f32],
     ) {
-        attention::attend(self.vector, &self.pool, kept, first, heads, queries, out);
+        attention::attend(self.kernels, &self.pool, kept, first, heads, queries, out);
     }
 
     fn rms_norm(&self, rows: &mut [f32], width: usize, weight: Option<&[f32]>, epsilon: f64) {
         let together = (ALONE / width).max(1) * width;
         self.pool.for_each_chunk(rows, together, |_, rows| {
             for row in rows.chunks_exact_mut(width) {
-                self.vector.rms_norm(row, weight, epsilon as f32);
+                self.kernels.rms_norm(row, weight, epsilon as f32);
             }
         });
     }
 
     fn gelu_times(&self, gate: &mut [f32], other: &[f32]) {
         self.pool.for_each_chunk(gate, ALONE, |number, gate| {
-            self.vector.gelu_times(gate, &other[number * ALONE..][..gate.len()]);
+            self.kernels.gelu_times(gate, &other[number * ALONE..][..gate.len()]);
         });
     }
 
     fn soft_cap(&self, numbers: &mut [f32], cap: f64) {
         self.pool.for_each_chunk(numbers, ALONE, |_, numbers| {
-            self.vector.soft_cap(numbers, cap as f32);
+            self.kernels.soft_cap(numbers, cap as f32);
         });
     }
 }

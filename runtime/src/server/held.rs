@@ -18,6 +18,8 @@ pub struct Form<'r> {
     pub choice: &'r ToolChoice,
     /// The tools that are offered.
     pub tools: &'r [Value],
+    /// Where a tool's parameters stand in it, for refusals.
+    pub parameters: &'static str,
     /// Whether there may be several calls.
     pub parallel: bool,
     /// The prompt's text: a thought may have begun there.
@@ -37,7 +39,13 @@ pub fn constraints(
     if forced.iter().any(Option::is_some) {
         return Ok(forced);
     }
-    (0..answers).map(|_| constraint(service, form)).collect()
+    // Compiled once: that costs more than many tokens.
+    let Some(first) = constraint(service, form)? else {
+        return Ok(std::iter::repeat_with(|| None).take(answers).collect());
+    };
+    let mut all: Vec<_> = (1..answers).map(|_| Some(first.fork())).collect();
+    all.push(Some(first));
+    Ok(all)
 }
 
 fn constraint(service: &Service, form: &Form<'_>) -> Result<Option<Box<dyn Constraint>>, ApiError> {
@@ -64,9 +72,15 @@ fn constraint(service: &Service, form: &Form<'_>) -> Result<Option<Box<dyn Const
     let (parallel, after_prompt) = (form.parallel, form.prompt);
     let rules = CallRules { tools: &tools, choice, parallel, after_prompt };
     let of_format = |error| refusal(form.field, &error);
+    let of_tools = |error: GrammarError| match error {
+        GrammarError::Tool { tool, error } => {
+            refusal(&format!("tools[{tool}]{}", form.parameters), &error)
+        }
+        error => refusal("tools", &error),
+    };
     let grammars = service.text.grammars().map_err(of_format)?;
     let Some(schema) = schema else {
-        return grammars.calls(&rules).map_err(|error| refusal("tools", &error));
+        return grammars.calls(&rules).map_err(of_tools);
     };
     let json = || match schema {
         Some(schema) => grammars.json_schema(schema, after_prompt),
@@ -79,7 +93,7 @@ fn constraint(service: &Service, form: &Form<'_>) -> Result<Option<Box<dyn Const
     // What is wrong with the form alone is no fault of the tools.
     held.map(Some).map_err(|error| match json() {
         Err(error) => of_format(error),
-        Ok(_) => refusal("tools", &error),
+        Ok(_) => of_tools(error),
     })
 }
 
@@ -102,9 +116,10 @@ fn refusal(field: &str, error: &GrammarError) -> ApiError {
         GrammarError::Unsupported { .. } => {
             ApiError::unsupported(field, format!("`{field}`: {error}"))
         }
-        GrammarError::Schema { .. } | GrammarError::UnknownTool { .. } | GrammarError::NoTools => {
-            ApiError::conflict(field, format!("`{field}`: {error}"))
-        }
+        GrammarError::Schema { .. }
+        | GrammarError::Tool { .. }
+        | GrammarError::UnknownTool { .. }
+        | GrammarError::NoTools => ApiError::conflict(field, format!("`{field}`: {error}")),
         // The checkpoint cannot do it, whatever is asked.
         GrammarError::MissingToken { .. } | GrammarError::NoStop => {
             ApiError::unsupported(field, format!("`{field}`: {error}"))

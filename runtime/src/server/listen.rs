@@ -4,13 +4,12 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::Phase;
+use super::{Phase, client};
 
 /// How long to wait when the system gives no connection, for want of file descriptors say.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -28,7 +27,8 @@ pub async fn serve(
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(patience);
+    // Who ends his own side may still read; `client` sees who does.
+    http.timer(TokioTimer::new()).header_read_timeout(patience).half_close(true);
     let connections = GracefulShutdown::new();
     let draining = reached(Phase::Draining, phases.clone());
     tokio::pin!(draining);
@@ -43,11 +43,17 @@ pub async fn serve(
         };
         // Events are small and must not wait for each other.
         let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone());
+        let (stream, client) = client::watched(stream);
+        let service = client.service(router.clone());
         let connection = http.serve_connection(TokioIo::new(stream), service);
         let connection = connections.watch(connection);
-        // What a client does wrong with its connection ends that connection.
-        tokio::spawn(async move { drop(connection.await) });
+        tokio::spawn(async move {
+            tokio::select! {
+                // What a client does wrong with its connection ends that connection.
+                ended = connection => drop(ended),
+                () = client.gone() => {}
+            }
+        });
     }
     drop(listener);
     tokio::select! {

@@ -1,6 +1,6 @@
 //! An HTTP server with OpenAI's API in front of a [`Scheduler`](crate::scheduler::Scheduler).
 //!
-//! The way of a request: `listen.rs` (connections) → `openapi.rs` (routes) → `access.rs` (hosts,
+//! The way of a request: `listen.rs`, `client.rs` (connections) → `openapi.rs` (routes) → `access.rs` (hosts,
 //! keys) → `body.rs` (JSON) → `chat/`, `completions/`, `responses/` (fields, prompt) → `ask.rs`
 //! (jobs) → `answer.rs` (on the engine's thread: ids to pieces) → a reply, or `sse.rs` (events).
 //!
@@ -21,6 +21,7 @@ mod answer;
 mod ask;
 mod body;
 mod chat;
+mod client;
 mod completions;
 mod error;
 mod fields;

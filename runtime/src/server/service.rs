@@ -55,14 +55,19 @@ impl Service {
         Most { tokens: self.scheduler.context().max(COUNTED), uncut: UNCUT }
     }
 
-    /// The prompt of a conversation. `field`: where it stands, for refusals.
+    /// The prompt of a conversation. For refusals, `field`: where it stands; `parameters`: where a
+    /// tool's parameters stand in the tool.
     pub(super) fn prompt(
         &self,
         conversation: &Conversation<'_>,
         field: &str,
+        parameters: &str,
     ) -> Result<Prompt, ApiError> {
         let prompt = self.text.prompt_within(conversation, self.most());
-        let prompt = prompt.map_err(|error| self.refusal(error, field))?;
+        let prompt = prompt.map_err(|error| {
+            self.fault_of_a_tool(conversation, &error, parameters)
+                .unwrap_or_else(|| self.refusal(error, field))
+        })?;
         self.check_room(&prompt.ids, field)?;
         Ok(prompt)
     }
@@ -80,6 +85,30 @@ impl Service {
             true => Ok(()),
             false => Err(ApiError::context(field, &ids.len().to_string(), context)),
         }
+    }
+
+    /// A template that fails says where in itself, and not at what. What it writes without any tool and
+    /// not with a certain one, it fails at for that tool.
+    fn fault_of_a_tool(
+        &self,
+        conversation: &Conversation<'_>,
+        error: &ChatError,
+        parameters: &str,
+    ) -> Option<ApiError> {
+        let ChatError::Rendering { finding, .. } = error else { return None };
+        let fails = |tools: &[Value]| {
+            let prompt =
+                self.text.prompt_within(&Conversation { tools, ..*conversation }, self.most());
+            matches!(prompt, Err(ChatError::Rendering { .. }))
+        };
+        if fails(&[]) {
+            return None;
+        }
+        let tools = conversation.tools;
+        let tool = (0..tools.len()).find(|tool| fails(&tools[*tool..*tool + 1]))?;
+        let path = format!("tools[{tool}]{parameters}");
+        let message = format!("`{path}`: the model's chat template cannot write it: {finding}");
+        Some(ApiError::unsupported(&path, message))
     }
 
     fn refusal(&self, error: ChatError, field: &str) -> ApiError {

@@ -4,7 +4,7 @@
 
 use crate::shared_card;
 use crate::support::random::{self, VOCABULARY};
-use crate::support::rounding::{KeptIn, tolerance};
+use crate::support::rounding::{Roundings, tolerance};
 use crate::support::*;
 use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
@@ -106,7 +106,7 @@ fn step(random: &mut ChaCha8Rng) -> f16 {
 fn check<S: Kept<f64>>(
     config: Value,
     kv: KvType,
-    kept: KeptIn,
+    roundings: Roundings,
     last: usize,
     read: usize,
     decoded: usize,
@@ -123,7 +123,7 @@ fn check<S: Kept<f64>>(
         cache
     };
     let expected = pass(&model, &Plain::<f64, S>::new(), &mut begun(), &tokens, Wanted::All);
-    let allowed = tolerance::<S, _>(&expected, kept, |rounded| {
+    let allowed = tolerance::<S, _>(&expected, roundings, |rounded| {
         pass(&model, rounded, &mut begun(), &tokens, Wanted::All)
     });
     for products in [Products::Mma, Products::Ffma] {
@@ -159,15 +159,15 @@ fn device(folder: &Path, kv: KvType, products: Products) -> CudaDevice {
 fn the_last_position_of_the_longest_context_is_that_of_the_plain_pass() {
     let Some(_card) = shared_card() else { return };
     let last = LONGEST - 1;
-    check::<f16>(config([8, 1], 64, 64, 128), KvType::F16, KeptIn::Numbers, last, 3, 2);
+    check::<f16>(config([8, 1], 64, 64, 128), KvType::F16, Roundings::PROMPT, last, 3, 2);
 }
 
 #[test]
 fn the_last_position_is_right_with_other_caches_and_heads() {
     let Some(_card) = shared_card() else { return };
     let last = LONGEST - 1;
-    check::<bf16>(config([4, 2], 32, 64, 64), KvType::Bf16, KeptIn::Numbers, last, 2, 1);
-    check::<f64>(config([4, 2], 32, 64, 64), KvType::Q8, KeptIn::Q8, last, 2, 1);
+    check::<bf16>(config([4, 2], 32, 64, 64), KvType::Bf16, Roundings::PROMPT, last, 2, 1);
+    check::<f64>(config([4, 2], 32, 64, 64), KvType::Q8, Roundings::PROMPT.with_q8(), last, 2, 1);
 }
 
 /// Prompts of more than a tile behind odd depths, with E2B's heads.
@@ -176,6 +176,6 @@ fn e2b_heads_are_right_at_odd_depths() {
     let Some(_card) = shared_card() else { return };
     for (last, read) in [(777, 70), (4097, 17)] {
         let config = config([8, 1], 256, 512, 128);
-        check::<f16>(config, KvType::F16, KeptIn::Numbers, last, read, 3);
+        check::<f16>(config, KvType::F16, Roundings::PROMPT, last, read, 3);
     }
 }

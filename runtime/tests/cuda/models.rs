@@ -7,7 +7,7 @@
 use crate::shared_card;
 use crate::support::checkpoint::Draft;
 use crate::support::random::{self, VOCABULARY};
-use crate::support::rounding::{KeptIn, Tolerance, tolerance};
+use crate::support::rounding::{Roundings, Tolerance, tolerance};
 use crate::support::*;
 use half::{bf16, f16};
 use serde_json::json;
@@ -74,13 +74,21 @@ fn tolerance_of<S: Kept<f64>, N: Number>(
     model: &Model,
     tokens: &[u32],
     expected: &[N],
-    kept: KeptIn,
+    roundings: Roundings,
 ) -> Tolerance {
-    tolerance::<S, N>(expected, kept, |rounded| {
+    tolerance::<S, N>(expected, roundings, |rounded| {
         let mut cache = Cache::new(&model.config.text, tokens.len());
         let logits = pass(model, rounded, &mut cache, tokens, Wanted::All);
         logits[logits.len() - expected.len()..].to_vec()
     })
+}
+
+/// How prompts are rounded with these products.
+fn roundings(products: Products) -> Roundings {
+    match products {
+        Products::Mma => Roundings::PROMPT,
+        Products::Ffma => Roundings::SINGLE,
+    }
 }
 
 fn each_products(mut check: impl FnMut(Products)) {
@@ -106,9 +114,10 @@ fn prompts_and_answers_are_those_of_the_plain_pass() {
         let model = load(folder.path());
         let tokens = random::tokens(90, 7);
         let expected = exact::<f16>(&model, &tokens);
-        let allowed = tolerance_of::<f16, _>(&model, &tokens, &expected, KeptIn::Numbers);
         let rows: Vec<&[f64]> = expected.chunks(VOCABULARY).collect();
         each_products(|products| {
+            let roundings = roundings(products);
+            let allowed = tolerance_of::<f16, _>(&model, &tokens, &expected, roundings);
             let mut device = device(folder.path(), options(13, products));
             let found = all_logits(&mut device, &tokens);
             let what = format!("{name}, {products:?}");
@@ -143,7 +152,7 @@ fn tokens_on_tensor_cores_are_those_of_the_plain_pass() {
         let model = load(folder.path());
         let tokens = random::tokens(count, 8);
         let expected = exact::<f16>(&model, &tokens);
-        let allowed = tolerance_of::<f16, _>(&model, &tokens, &expected, KeptIn::Numbers);
+        let allowed = tolerance_of::<f16, _>(&model, &tokens, &expected, Roundings::PROMPT);
         let rows: Vec<&[f64]> = expected.chunks(VOCABULARY).collect();
         let mut device = device(folder.path(), options(16, Products::Mma));
         assert!(device.takes_tokens_on_tensor_cores(), "{name}");
@@ -184,9 +193,9 @@ fn every_kind_of_cache_and_every_place_of_the_table_runs() {
     }
     assert_eq!(by_place[0], by_place[1]);
     assert_eq!(by_place[0], by_place[2]);
-    check_kept::<f16>(folder.path(), &model, &tokens, KvType::F16, KeptIn::Numbers);
-    check_kept::<bf16>(folder.path(), &model, &tokens, KvType::Bf16, KeptIn::Numbers);
-    check_kept::<f64>(folder.path(), &model, &tokens, KvType::Q8, KeptIn::Q8);
+    check_kept::<f16>(folder.path(), &model, &tokens, KvType::F16, Roundings::PROMPT);
+    check_kept::<bf16>(folder.path(), &model, &tokens, KvType::Bf16, Roundings::PROMPT);
+    check_kept::<f64>(folder.path(), &model, &tokens, KvType::Q8, Roundings::PROMPT.with_q8());
 }
 
 /// A kind of cache against the pass that keeps keys and values unrounded.
@@ -195,10 +204,10 @@ fn check_kept<S: Kept<f64>>(
     model: &Model,
     tokens: &[u32],
     kv: KvType,
-    kept: KeptIn,
+    roundings: Roundings,
 ) {
     let expected = &exact::<f64>(model, tokens)[29 * VOCABULARY..];
-    let allowed = tolerance_of::<S, _>(model, tokens, expected, kept);
+    let allowed = tolerance_of::<S, _>(model, tokens, expected, roundings);
     each_products(|products| {
         let options = CudaOptions { kv, ..options(16, products) };
         let mut device = device(folder, options);
@@ -246,11 +255,11 @@ fn the_reference_models_give_transformers_logits() {
             for prompt in prompts(&set) {
                 let name = format!("{} {layout} {}", set.display(), prompt.name);
                 let all = reference.f32(&format!("f32|{}|prompt_logits", prompt.name));
-                let of_all = tolerance_of::<f16, _>(&model, &prompt.ids, &all, KeptIn::Numbers);
+                let of_all = tolerance_of::<f16, _>(&model, &prompt.ids, &all, Roundings::PROMPT);
                 let steps = reference.f32(&format!("f32|{}|decode_logits_cached", prompt.name));
                 let (_, answer) = prompt.greedy_cached.split_last().expect("an answer");
                 let tokens = [&prompt.ids, answer].concat();
-                let of_steps = tolerance_of::<f16, _>(&model, &tokens, &steps, KeptIn::Numbers);
+                let of_steps = tolerance_of::<f16, _>(&model, &tokens, &steps, Roundings::PROMPT);
                 each_products(|products| {
                     let name = format!("{name} {products:?}");
                     let mut device = device(&set.join(layout), options(33, products));
@@ -275,8 +284,9 @@ fn official_checkpoints_give_the_plain_logits() {
         let model = load(&folder);
         let tokens: Vec<u32> = (0..100).map(|i| 3 + i * 37 % 250).collect();
         let expected = exact::<f16>(&model, &tokens);
-        let allowed = tolerance_of::<f16, _>(&model, &tokens, &expected, KeptIn::Numbers);
         each_products(|products| {
+            let roundings = roundings(products);
+            let allowed = tolerance_of::<f16, _>(&model, &tokens, &expected, roundings);
             let mut device = device(&folder, options(33, products));
             let what = format!("{layout} {products:?}");
             let far = allowed.check(&all_logits(&mut device, &tokens), &expected, &what);
@@ -314,8 +324,8 @@ fn field_cases_14_and_15_lengths_and_chunks_change_nothing() {
     let model = load(folder.path());
     let tokens = random::tokens(1025, 9);
     let expected = exact::<f16>(&model, &tokens);
-    let allowed = tolerance_of::<f16, _>(&model, &tokens, &expected, KeptIn::Numbers);
     each_products(|products| {
+        let allowed = tolerance_of::<f16, _>(&model, &tokens, &expected, roundings(products));
         let mut first: Option<Vec<Vec<f32>>> = None;
         for chunk in [33, 64, 256, 511, 512, 513] {
             let mut device = device(folder.path(), options(chunk, products));
@@ -359,7 +369,7 @@ fn the_trained_model_answers_as_in_transformers() {
         let tokens = [&answer.prompt_ids[..], &answer.ids].concat();
         let expected = exact::<f64>(&model, &tokens);
         let expected = &expected[expected.len() / tokens.len() * answer.prompt_ids.len()..];
-        let allowed = tolerance_of::<f16, _>(&model, &tokens, expected, KeptIn::Numbers);
+        let allowed = tolerance_of::<f16, _>(&model, &tokens, expected, Roundings::PROMPT);
         assert!(2.0 * allowed.worst < answer.smallest_margin, "{}: {allowed:?}", answer.name);
     }
     each_products(|products| {

@@ -4,7 +4,6 @@ use crate::bench::{Bench, uniform};
 use half::f16;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{Attend, KvLayer, Rows};
 
 /// Where a test stands.
@@ -64,18 +63,23 @@ fn launch(bench: &Bench, attend: &Attend, from: usize, tokens: usize) {
     bench.launch(&launch.kernel, grid, launch.threads, launch.shared, &part);
 }
 
-fn check(bench: &mut Bench, random: &mut ChaCha8Rng, case: &Case) {
+/// `apart`: rows from the first of the ring's keys to the first of the staged ones.
+fn check(bench: &mut Bench, random: &mut ChaCha8Rng, case: &Case, apart: Option<usize>) {
     let &Case { head_dim, heads, kv_heads, window, first, tokens } = case;
     bench.next = bench.arena.address();
     let (keys, values) = (Numbers::draw(random, case), Numbers::draw(random, case));
-    let mut put = |numbers: &[f16]| -> Address { bench.put(bytemuck::cast_slice(numbers)) };
-    let mut rows = |keys: &[f16], values: &[f16]| {
-        let (keys, values) = (put(keys), put(values));
+    let rows = |bench: &mut Bench, keys: &[f16], values: &[f16]| {
+        let [keys, values] = [keys, values].map(|rows| bench.put(bytemuck::cast_slice(rows)));
         Rows { keys, values, ..Rows::default() }
     };
+    let stored = rows(bench, &keys.stored, &values.stored);
+    if let Some(distance) = apart {
+        bench.next = stored.keys + (2 * distance * kv_heads * head_dim) as u64;
+    }
+    let staged = rows(bench, &keys.staged, &values.staged);
     let cache = KvLayer {
-        stored: rows(&keys.stored, &values.stored),
-        staged: rows(&keys.staged, &values.staged),
+        stored,
+        staged,
         kv_heads: kv_heads as i32,
         head_dim: head_dim as i32,
         window: window as i32,
@@ -213,8 +217,23 @@ fn attention_of_a_chunk_is_that_of_f64_however_it_is_cut() {
                 [(0, 0, 70), (0, 300, 19), (8, 50, 33), (96, 3, 120), (96, 500, 40), (512, 490, 50)]
             {
                 let case = Case { head_dim, heads, kv_heads, window, first, tokens };
-                check(&mut bench, &mut random, &case);
+                check(&mut bench, &mut random, &case, None);
             }
+        }
+    }
+}
+
+/// A ring whose staged rows begin as many rows further as a tile has positions, or nearly: the row of
+/// a tile's first position and that of its last are then as far apart as if all lay between them.
+#[test]
+fn a_ring_beside_its_staged_rows_is_not_taken_for_one_run() {
+    let Some(mut bench) = Bench::new() else { return };
+    let mut random = ChaCha8Rng::seed_from_u64(22);
+    for distance in (48..=80).step_by(2) {
+        for (first, tokens) in [(50, 5), (61, 16), (0, 16)] {
+            let (head_dim, heads, kv_heads, window) = (64, 8, 1, 8);
+            let case = Case { head_dim, heads, kv_heads, window, first, tokens };
+            check(&mut bench, &mut random, &case, Some(distance));
         }
     }
 }

@@ -17,9 +17,7 @@ const LENGTHS: [usize; 7] = [7, 8, 9, 15, 16, 17, 40];
 fn device(folder: &Path, kv: KvType, slots: usize, chunk: usize) -> CudaDevice {
     let checkpoint = Arc::new(Checkpoint::open_folder(folder).expect("it opens"));
     let memory = Some(256 << 20);
-    // Which way is faster cannot be told of so small a model, and would change from load to load.
-    let products = Some(Products::Mma);
-    let chunk = Some(chunk);
+    let (chunk, products) = (Some(chunk), Some(Products::Mma));
     let options = CudaOptions { kv, slots, chunk, memory, products, ..CudaOptions::default() };
     CudaDevice::load(&checkpoint, options, &mut |_| {}).expect("it fits the card")
 }

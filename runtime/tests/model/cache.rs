@@ -2,7 +2,7 @@
 //! skipped layers.
 
 use crate::support::random::{self, WINDOW};
-use crate::support::rounding::{KeptIn, tolerance};
+use crate::support::rounding::{Roundings, tolerance};
 use crate::support::*;
 use half::{bf16, f16};
 use w4pack_format::scale::ScaleDtype;
@@ -290,7 +290,8 @@ fn slots_are_made_used_and_given_back() {
 /// bf16, whose activations they keep in f32, with keys and values in f16 as on a card.
 #[test]
 fn an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off() {
-    for (name, config, count) in random::tensor_core_shapes() {
+    // The widest takes f64 too long for what it would add here.
+    for (name, config, count) in random::tensor_core_shapes().into_iter().take(2) {
         let folder = tempfile::tempdir().expect("a folder");
         random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
         let model = load_as(folder.path(), WeightValues::Bf16);
@@ -302,7 +303,7 @@ fn an_f16_cache_moves_logits_by_as_much_as_cards_may_be_off() {
             &tokens,
             Wanted::All,
         );
-        let allowed = tolerance::<f16, _>(&exact, KeptIn::Numbers, |rounded| {
+        let allowed = tolerance::<f16, _>(&exact, Roundings::SINGLE, |rounded| {
             pass(&model, rounded, &mut Cache::new(text, count), &tokens, Wanted::All)
         });
         let mut cache = Cache::new(text, count);

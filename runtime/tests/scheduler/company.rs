@@ -7,6 +7,7 @@ use w4pack_runtime::scheduler::Job;
 use w4pack_runtime::{Adjustments, Allowed, Constraint, FinishReason, Request, Result, Sampling};
 
 /// Allows the ids of one remainder, then of the next.
+#[derive(Clone)]
 struct Remainders {
     step: u32,
     mask: Vec<u32>,
@@ -28,6 +29,10 @@ impl Constraint for Remainders {
         assert!(self.step % 3 == 2 || id % 7 == self.step % 7, "{id} at step {}", self.step);
         self.step += 1;
         Ok(())
+    }
+
+    fn fork(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
     }
 }
 

@@ -189,6 +189,7 @@ fn a_slot_that_cannot_be_restored_is_a_miss() {
     assert_eq!((gauges.disk_hits, gauges.failed, gauges.finished), (0, 0, 1), "{gauges:?}");
 }
 
+#[derive(Clone)]
 struct Broken(u32);
 
 impl Constraint for Broken {
@@ -203,6 +204,10 @@ impl Constraint for Broken {
     fn accept(&mut self, _: u32) -> Result<()> {
         self.0 -= 1;
         Ok(())
+    }
+
+    fn fork(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
     }
 }
 

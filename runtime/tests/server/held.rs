@@ -137,3 +137,34 @@ fn a_form_beside_tools_holds_where_none_is_called() {
     let begins = output["content"][0]["text"].as_str().is_some_and(|text| text.starts_with('{'));
     assert!(begins || output["type"] == "function_call", "{output}");
 }
+
+/// Several answers to one request share its grammar and nothing of their way through it.
+#[test]
+fn several_held_answers_are_those_of_their_seeds() {
+    let running = Running::start();
+    let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {
+        "type": "object", "required": ["a"], "additionalProperties": false,
+        "properties": {"a": {"type": "array", "maxItems": 3, "items": {"enum": ["x", "yy", 1, 2]}}},
+    }}});
+    let drawn = json!({"temperature": 1.5, "top_k": 0, "top_p": 1, "max_tokens": 60});
+    let held = with(with(question("x"), drawn.clone()), json!({"response_format": format}));
+    let call = json!({"tools": [tool(true), weather()], "tool_choice": "required"});
+    let called = with(with(question("x"), drawn.clone()), call);
+    let strict =
+        json!({"tools": [tool(true)], "tool_choice": "auto", "parallel_tool_calls": false});
+    let free = with(with(question("x"), drawn), strict);
+    for body in [held, called, free] {
+        let several = running.chat(&with(body.clone(), json!({"n": 4, "seed": 11}))).json();
+        // A call is named anew each time; what it says is compared.
+        let said = |choice: &Value| {
+            let calls = choice["message"]["tool_calls"].as_array().cloned().unwrap_or_default();
+            let calls: Vec<Value> = calls.iter().map(|call| call["function"].clone()).collect();
+            (choice["message"]["content"].clone(), calls)
+        };
+        for number in 0..4 {
+            let alone = running.chat(&with(body.clone(), json!({"seed": 11 + number}))).json();
+            let (one, other) = (&several["choices"][number], &alone["choices"][0]);
+            assert_eq!(said(one), said(other), "answer {number} of {body}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 fn long(stream: bool) -> Value {
@@ -89,4 +90,54 @@ fn a_server_that_stops_at_once_says_so_to_those_who_listen() {
     assert_eq!(error["error"]["code"], "shutting_down", "{last}");
     stopping.join().expect("no panic").expect("it stopped");
     assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+/// HTTP/1.1 lets a client end its writing side behind its request. While the prompt is read, while it
+/// waits for a slot, whole and as a stream: it gets what it would have got.
+#[test]
+fn a_client_that_only_ends_its_writing_side_is_answered() {
+    let running = one_slot();
+    let prompt =
+        |stream| with(question(&"7".repeat(3000)), json!({"max_tokens": 3, "stream": stream}));
+    let whole = running.chat(&prompt(false)).json()["choices"].clone();
+    let streamed = joined(&running.chat(&prompt(true)).chunks());
+    for stream in [false, true] {
+        // Another prompt in between, so that this one is read again.
+        running.chat(&question("What's 17+25?"));
+        let held = http::send_and_hold(running.address, "/v1/chat/completions", &prompt(stream));
+        let waiting = http::send_and_hold(running.address, "/v1/chat/completions", &prompt(stream));
+        for connection in [&held, &waiting] {
+            connection.shutdown(Shutdown::Write).expect("it can be half closed");
+        }
+        for connection in [held, waiting] {
+            let response = http::rest(connection);
+            assert_eq!(response.status, 200, "{}", response.body);
+            match stream {
+                false => assert_eq!(response.json()["choices"], whole),
+                true => assert_eq!(joined(&response.chunks()), streamed),
+            }
+        }
+    }
+    assert_eq!(running.metric("w4pack_cancelled_total"), 0.0);
+}
+
+/// Who has ended only one side may leave later; and a connection without a request is just closed.
+#[test]
+fn a_client_that_ends_one_side_and_then_leaves_is_noticed() {
+    let running = one_slot();
+    for stream in [false, true] {
+        let held = http::send_and_hold(running.address, "/v1/chat/completions", &long(stream));
+        running.wait_for_metric("w4pack_running", |running| running == 1.0);
+        held.shutdown(Shutdown::Write).expect("it can be half closed");
+        std::thread::sleep(Duration::from_millis(100));
+        drop(held);
+        answers_at_once(&running);
+    }
+    running.wait_for_metric("w4pack_cancelled_total", |cancelled| cancelled == 2.0);
+
+    let idle = std::net::TcpStream::connect(running.address).expect("it listens");
+    idle.shutdown(Shutdown::Write).expect("it can be half closed");
+    let mut said = Vec::new();
+    std::io::Read::read_to_end(&mut &idle, &mut said).expect("it is closed in order");
+    assert_eq!(String::from_utf8_lossy(&said), "", "nobody was asked anything");
 }

@@ -209,3 +209,60 @@ fn models_are_known_by_name() {
     without.as_object_mut().expect("an object").remove("model");
     assert_eq!(running.chat(&without).json()["model"], "small");
 }
+
+/// What is wrong in a schema is named by its place, in the field that it stands in.
+#[test]
+fn a_schema_is_refused_by_the_place_of_what_is_wrong() {
+    let running = Running::start();
+    let wrong =
+        json!({"type": "object", "properties": {"a": {"type": "number", "multipleOf": -2}}});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": wrong}});
+    let body = with(question("x"), json!({"response_format": format}));
+    assert_eq!(refused(&running, &body), ("invalid_value".into(), "response_format".into()));
+    let said = running.chat(&body).body;
+    assert!(said.contains("`/properties/a/multipleOf` is -2: expected a number above 0"), "{said}");
+
+    let tool = |name: &str, parameters: &Value, strict: bool| {
+        let function = json!({"name": name, "parameters": parameters, "strict": strict});
+        json!({"type": "function", "function": function})
+    };
+    for (strict, choice) in [(true, "auto"), (false, "required")] {
+        let tools = json!([tool("sound", &json!({}), strict), tool("wrong", &wrong, strict)]);
+        let body = with(question("x"), json!({"tools": tools, "tool_choice": choice}));
+        let place = "tools[1].function.parameters";
+        assert_eq!(refused(&running, &body), ("invalid_value".into(), place.into()));
+        let said = running.chat(&body).body;
+        assert!(said.contains("`/properties/a/multipleOf` is -2"), "{said}");
+    }
+    // Where nothing is held to it a schema is only shown to the model.
+    let shown = with(question("x"), json!({"tools": [tool("f", &wrong, false)], "max_tokens": 1}));
+    assert_eq!(running.chat(&shown).status, 200);
+}
+
+/// The template writes schemas by calling itself, and has an end.
+#[test]
+fn a_schema_too_deep_for_the_template_is_the_fault_of_its_tool() {
+    let running = Running::start();
+    let mut deep = json!({"type": "string"});
+    for _ in 0..40 {
+        deep = json!({"type": "object", "properties": {"a": deep}});
+    }
+    let function = |name: &str, parameters: &Value| json!({"name": name, "parameters": parameters});
+    let chat = |parameters: &Value| {
+        let tools: Vec<Value> = [("f", &json!({})), ("g", parameters)]
+            .iter()
+            .map(|(name, parameters)| json!({"type": "function", "function": function(name, parameters)}))
+            .collect();
+        with(question("x"), json!({"tools": tools}))
+    };
+    let (code, param) = refused(&running, &chat(&deep));
+    assert_eq!((&*code, &*param), ("unsupported_value", "tools[1].function.parameters"));
+    let flat = |name: &str, parameters: &Value| {
+        let mut tool = function(name, parameters);
+        tool["type"] = "function".into();
+        tool
+    };
+    let tools = [flat("f", &json!({})), flat("g", &deep)];
+    let response = running.post("/v1/responses", &json!({"input": "x", "tools": tools}));
+    assert_eq!((response.status, response.error().1.as_str()), (400, "tools[1].parameters"));
+}

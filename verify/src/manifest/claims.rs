@@ -81,11 +81,18 @@ pub fn check(manifest: &Manifest, facts: &Facts, findings: &mut Findings) {
 pub fn check_origin(manifest: &Manifest, source: &dyn Source, findings: &mut Findings) {
     let record = &manifest.source;
     match (record.revision.as_deref(), source.revision()) {
-        (said, Some(is)) if said != Some(is) => {
-            let said = shortened(said.unwrap_or("none"));
-            let detail = format!("its source revision is {said}, the source at hand has {is}");
+        (Some(said), Some(is)) if said != is => {
+            let said = shortened(said);
+            let detail = format!(
+                "its source revision is {said}, the source at hand has {is}: name that commit after \
+                 an @ to check against it"
+            );
             findings.faults.push(fault(detail));
         }
+        // As from a folder that was downloaded by other means. No claim is no false one.
+        (None, Some(is)) => findings.note(format!(
+            "the manifest names no source revision; the source at hand is revision {is}"
+        )),
         (Some(said), None) => findings.note(format!(
             "the manifest's source revision {} cannot be checked: the source at hand names none",
             shortened(said)

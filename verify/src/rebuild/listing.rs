@@ -1,4 +1,5 @@
-//! A listing of the source's files: path, size and hash, as the Hub's tree listing gives them.
+//! A listing of the source's files: path, size and hash, as the Hub's tree listing gives them; out of a
+//! file, or from whoever has asked the Hub.
 
 use serde_json::Value;
 use w4pack_format::digest::sha256;
@@ -10,6 +11,17 @@ use w4pack_format::{FormatError, Result, json};
 pub struct Listing {
     /// The files.
     pub files: Vec<ListedFile>,
+    /// Whose they are, where the Hub itself said so.
+    pub of: Option<ListedCommit>,
+}
+
+/// A commit of a repository on the Hub.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedCommit {
+    /// `owner/name`.
+    pub name: String,
+    /// 40 hexadecimal digits.
+    pub commit: String,
 }
 
 /// A file of the source.
@@ -49,6 +61,13 @@ impl Listing {
         let first = content.iter().find(|byte| !byte.is_ascii_whitespace());
         let files =
             if first == Some(&b'[') { of_tree(label, content)? } else { of_lines(label, content)? };
+        Listing::new(label, files, None)
+    }
+
+    /// Takes files that somebody has listed; `label` is what errors call the listing.
+    ///
+    /// Errors: no weight file, or one without SHA-256; a path that leads outside, or is there twice.
+    pub fn new(label: &str, files: Vec<ListedFile>, of: Option<ListedCommit>) -> Result<Listing> {
         let fail = |problem: String| {
             Err(FormatError::Field { file: label.into(), field: "(listing)".into(), problem })
         };
@@ -65,7 +84,7 @@ impl Listing {
         if !files.iter().any(|file| file.path.ends_with(".safetensors")) {
             return fail("it names no weight file".into());
         }
-        Ok(Listing { files })
+        Ok(Listing { files, of })
     }
 }
 

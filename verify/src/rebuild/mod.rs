@@ -1,9 +1,9 @@
 //! The source, rebuilt from the pack: what codes, steps and sidecar say, as a [`Source`] that is read
 //! like any other.
 //!
-//! Nothing of it is believed. The headers come from the manifest, the small files from the pack, the
-//! towers from a second folder; the listing's SHA-256 of each file says whether the bytes are the
-//! source's. So a proof against a rebuilt source with the right hashes is a proof against the source.
+//! Nothing of it is believed. The headers and config.json come from the manifest, the small files from the
+//! pack, the towers from a second checkpoint; the listing's hash of each file (SHA-256, of small files
+//! Git's) says whether the bytes are the source's. So a proof against a rebuilt source with the right hashes is a proof against the source.
 
 mod listing;
 mod values;
@@ -11,19 +11,18 @@ mod values;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::Value;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::CONFIG_FILE;
 use w4pack_format::dtype::Dtype;
 use w4pack_format::header::{Header, TensorInfo};
 use w4pack_format::manifest::{MANIFEST_FILE, Manifest};
 use w4pack_format::names::NameLayout;
-use w4pack_format::source::{Source, SourceFile};
+use w4pack_format::source::{LARGEST_WHOLE, Source, SourceFile};
 use w4pack_format::{FormatError, Result};
 
 use crate::companions;
 use crate::report::{Fault, FaultClass, Report, Verdict};
-pub use listing::{ListedFile, Listing};
+pub use listing::{ListedCommit, ListedFile, Listing};
 use values::PackedValues;
 
 /// A source that is computed from a pack when it is read.
@@ -158,14 +157,10 @@ impl RebuiltSource {
         let mut absent = Vec::new();
         let mut has_config = false;
         for file in listing.files.iter().filter(|file| !weights.contains_key(&file.path)) {
-            match small_file(file, packed, towers.as_ref()) {
+            match small_file(file, &manifest, packed, towers.as_ref())? {
                 Some(content) => {
                     has_config |= file.path == CONFIG_FILE;
                     others.insert(file.path.clone(), content);
-                }
-                None if packed.size(&file.path).is_some() && file.path != CONFIG_FILE => {
-                    // The pack's own, whatever its hash: the comparison will tell.
-                    others.insert(file.path.clone(), packed.read_file(&file.path)?);
                 }
                 None => absent.push(file.path.clone()),
             }
@@ -182,10 +177,15 @@ impl RebuiltSource {
         let mut files: Vec<SourceFile> =
             sizes.chain(small).map(|(path, bytes)| SourceFile { path, bytes }).collect();
         files.sort();
+        // Where the Hub gave the listing it is known whose files they are; else the manifest says so.
+        let (name, revision) = match &listing.of {
+            Some(of) => (of.name.clone(), Some(of.commit.clone())),
+            None => (manifest.source.name, manifest.source.revision),
+        };
         let source = RebuiltSource {
             label: format!("{} (rebuilt)", packed.label()),
-            name: manifest.source.name,
-            revision: manifest.source.revision,
+            name,
+            revision,
             files,
             weights,
             others,
@@ -270,54 +270,35 @@ fn stack(name: &str, info: &TensorInfo, pack: &Checkpoint) -> Option<Origin> {
     Some(Origin::Stack(each, origins))
 }
 
-/// A small file of the source from either place, if its hash is the listed one. Of a configuration
-/// that keeps the towers' names, what was added is taken out again.
+/// A small file of the source from the manifest, the pack or the towers' checkpoint: the first whose
+/// hash is the listed one, else, where a loader needs it, the pack's own, so that it is held against
+/// the listing; `None` where nobody has it.
 fn small_file(
     file: &ListedFile,
+    manifest: &Manifest,
     packed: &Arc<dyn Source>,
     towers: Option<&Checkpoint>,
-) -> Option<Vec<u8>> {
-    let from_towers = towers.and_then(|towers| towers.source().read_file(&file.path).ok());
-    let from_pack = packed.read_file(&file.path).ok();
-    let candidates = from_towers.into_iter().chain(from_pack.clone());
-    let found = candidates.into_iter().find(|content| file.fits(content));
-    if found.is_some() || file.path != CONFIG_FILE {
-        return found;
+) -> Result<Option<Vec<u8>>> {
+    let text = manifest.source.texts.iter().find(|text| text.path == file.path);
+    let text = text.map(|text| text.text.as_bytes().to_vec());
+    if text.as_ref().is_some_and(|text| file.fits(text)) {
+        return Ok(text);
     }
-    unscheme_candidates(&from_pack?).into_iter().find(|content| file.fits(content))
-}
-
-/// What a configuration could have been before the scheme and the tie flags were written.
-fn unscheme_candidates(content: &[u8]) -> Vec<Vec<u8>> {
-    const TIE: &str = "tie_word_embeddings";
-    let mut candidates = Vec::new();
-    let Ok(Value::Object(mut config)) = serde_json::from_slice::<Value>(content) else {
-        return candidates;
+    let read = |from: &Arc<dyn Source>| {
+        let is_small = from.size(&file.path).is_some_and(|bytes| bytes <= LARGEST_WHOLE);
+        is_small.then(|| from.read_file(&file.path)).transpose()
     };
-    config.shift_remove("quantization_config");
-    for (without_top, without_nested) in
-        [(false, false), (true, false), (false, true), (true, true)]
-    {
-        let mut config = config.clone();
-        if without_top {
-            config.shift_remove(TIE);
-        } else if config.contains_key(TIE) {
-            config[TIE] = true.into();
-        }
-        if let Some(Value::Object(text)) = config.get_mut("text_config") {
-            if without_nested {
-                text.shift_remove(TIE);
-            } else if text.contains_key(TIE) {
-                text[TIE] = true.into();
-            }
-        }
-        if let Ok(mut text) = serde_json::to_vec_pretty(&config) {
-            candidates.push(text.clone());
-            text.push(b'\n');
-            candidates.push(text);
-        }
+    let own = read(packed)?;
+    if own.as_ref().is_some_and(|own| file.fits(own)) {
+        return Ok(own);
     }
-    candidates
+    // Last, since its bytes may have a long way.
+    let theirs = towers.map(|towers| read(towers.source())).transpose()?.flatten();
+    if theirs.as_ref().is_some_and(|theirs| file.fits(theirs)) {
+        return Ok(theirs);
+    }
+    let is_comparable = file.path != CONFIG_FILE && companions::is_needed(&file.path);
+    Ok(own.filter(|_| is_comparable))
 }
 
 impl Source for RebuiltSource {

@@ -3,19 +3,18 @@
 use super::super::threads;
 use super::super::verify::ProgressBar;
 use crate::args::publish::PublishArguments;
-use crate::locate;
+use crate::locate::{self, read_file};
 use crate::message::Usage;
 use crate::progress::Bytes;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::Arc;
 use w4pack_format::digest::Hasher;
 use w4pack_format::gguf::view::model_file;
 use w4pack_format::manifest::{CARD_FILE, Manifest, STATEMENT_FILE};
 use w4pack_format::source::Source;
-use w4pack_verify::{Listing, Options, Report, statement, verify, verify_gguf, verify_rebuilt};
+use w4pack_verify::{Options, Report, statement, verify, verify_gguf, verify_rebuilt};
 
 /// Bytes hashed at a time.
 const BLOCK: usize = 4 << 20;
@@ -49,9 +48,8 @@ impl Proof {
             return from_statement(path, packed, &options, &bar);
         }
         let mut license = None;
-        let mut report = if let Some(path) = &arguments.proof.hashes {
-            let label = path.display().to_string();
-            let listing = Listing::parse(&label, &read(path)?)?;
+        let mut report = if let Some(what) = &arguments.proof.hashes {
+            let listing = locate::listing(what)?;
             let towers = arguments.towers_from.as_ref();
             let towers = towers.map(|what| locate::streamed(what, None)).transpose()?;
             verify_rebuilt(packed.clone(), towers, &listing, &options, &bar)
@@ -87,7 +85,7 @@ fn from_statement(
     bar: &ProgressBar,
 ) -> Result<Result<Proof, Box<Report>>> {
     let label = path.display().to_string();
-    let content = read(path)?;
+    let content = read_file(path)?;
     let mut report = verify(packed.clone(), None, options, bar);
     statement::check(&mut report, packed, &label, &content)?;
     bar.0.finish();
@@ -165,9 +163,4 @@ fn leave_out_card(statement: &mut Value) {
 fn of_checkpoint(mut hashes: BTreeMap<String, String>) -> BTreeMap<String, String> {
     hashes.retain(|path, _| path != CARD_FILE && path != STATEMENT_FILE);
     hashes
-}
-
-fn read(path: &std::path::Path) -> Result<Vec<u8>> {
-    fs::read(path)
-        .map_err(|error| Usage::new(format!("could not read `{}`: {error}", path.display())).into())
 }

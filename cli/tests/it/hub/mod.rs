@@ -1,7 +1,9 @@
 //! Names on the Hub, from the command line to a Hub on loopback and back.
 
 mod audit;
+mod broken_off;
 mod errors;
+mod hashes;
 mod names;
 mod offline;
 mod publish;
@@ -10,7 +12,7 @@ mod stream;
 
 use crate::support::*;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use tempfile::TempDir;
 use w4pack_fake_hub::repository::Access;
 use w4pack_fake_hub::{FakeHub, TOKEN};
@@ -75,9 +77,14 @@ impl Scene {
     }
 
     pub fn run_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-        let mut command = assert_cmd::Command::cargo_bin("w4pack").unwrap();
+        let mut command = self.command(assert_cmd::cargo::cargo_bin!("w4pack"));
+        command.args(arguments).envs(variables.iter().copied()).output().unwrap()
+    }
+
+    /// A program with the environment of a user of this Hub.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
         command
-            .args(arguments)
             .env("W4PACK_HOME", self.path("home"))
             .env("HF_HOME", self.path("huggingface"))
             .env("HF_ENDPOINT", self.fake.endpoint());
@@ -85,8 +92,7 @@ impl Scene {
         for name in others {
             command.env_remove(name);
         }
-        command.envs(variables.iter().copied());
-        command.output().unwrap()
+        command
     }
 
     /// Runs it and expects exit code 0.

@@ -16,6 +16,7 @@ use std::io::BufReader;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use wire::{Answer, Request};
 
 /// The one token that is right.
@@ -71,6 +72,12 @@ pub enum FaultKind {
     Whole,
     /// Somebody else commits before it.
     Overtaken(String),
+    /// The right one, so many bytes at a time, with a pause before each.
+    Drip(usize, Duration),
+    /// Nothing for so long, and then the connection ends.
+    Silence(Duration),
+    /// These bytes, whatever they are, and the connection ends.
+    Raw(Vec<u8>),
 }
 
 /// A request that came.
@@ -218,6 +225,8 @@ impl FakeHub {
         let hub = self.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                // Head and body are two writes; the second would wait for the client's word.
+                let _ = stream.set_nodelay(true);
                 let hub = hub.clone();
                 std::thread::spawn(move || {
                     let mut reader = BufReader::new(stream);
@@ -269,6 +278,11 @@ impl State {
         self.large_from = bytes;
     }
 
+    /// What was ordered and has not happened yet does not happen.
+    pub fn forget_faults(&mut self) {
+        self.faults.clear();
+    }
+
     /// The fault that this request meets, if any.
     fn next_fault(&mut self, request: &Request) -> Option<FaultKind> {
         let target = format!("{}?{}", request.path, request.query);
@@ -289,6 +303,12 @@ impl State {
 fn spoiled(mut answer: Answer, fault: Option<FaultKind>) -> Answer {
     match fault {
         Some(FaultKind::Cut(after)) => answer.cut = Some(after),
+        Some(FaultKind::Drip(bytes, pause)) => answer.drip = Some((bytes, pause)),
+        Some(FaultKind::Silence(time)) => {
+            std::thread::sleep(time);
+            answer.raw = Some(Vec::new());
+        }
+        Some(FaultKind::Raw(bytes)) => answer.raw = Some(bytes),
         Some(FaultKind::Short(length)) => {
             answer.part.end = answer.part.end.min(answer.part.start + length);
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A request as it came in.
 #[derive(Debug, Clone)]
@@ -54,13 +55,18 @@ pub struct Answer {
     pub part: std::ops::Range<usize>,
     /// The connection ends after so many of them, whatever was announced.
     pub cut: Option<usize>,
+    /// So many at a time, after a pause.
+    pub drip: Option<(usize, Duration)>,
+    /// These bytes are sent instead of it all.
+    pub raw: Option<Vec<u8>>,
 }
 
 impl Answer {
     /// With a body.
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Answer {
         let body = Arc::new(body.into());
-        Answer { status, headers: Vec::new(), part: 0..body.len(), body, cut: None }
+        let part = 0..body.len();
+        Answer { status, headers: Vec::new(), part, body, cut: None, drip: None, raw: None }
     }
 
     /// With a JSON body.
@@ -86,9 +92,8 @@ impl Answer {
     /// The content, or the part of it that a range asks for.
     pub fn content(body: Arc<Vec<u8>>, request: &Request) -> Answer {
         let size = body.len() as u64;
-        let answer =
-            Answer { status: 200, headers: Vec::new(), part: 0..body.len(), body, cut: None };
-        let answer = answer.header("Accept-Ranges", "bytes");
+        let mut answer = Answer::new(200, Vec::new()).header("Accept-Ranges", "bytes");
+        (answer.part, answer.body) = (0..body.len(), body);
         match request.range(size) {
             None => answer,
             Some((first, _)) if first >= size => {
@@ -104,6 +109,10 @@ impl Answer {
 
     /// Sends it; says whether the connection can go on.
     pub fn send(&self, stream: &mut TcpStream, is_head: bool) -> io::Result<bool> {
+        if let Some(raw) = &self.raw {
+            stream.write_all(raw)?;
+            return Ok(false);
+        }
         let mut head = format!("HTTP/1.1 {} Said\r\n", self.status);
         for (name, value) in &self.headers {
             head += &format!("{name}: {value}\r\n");
@@ -115,7 +124,11 @@ impl Answer {
             return Ok(true);
         }
         let sent = self.cut.map_or(length, |cut| cut.min(length));
-        stream.write_all(&self.body[self.part.start..self.part.start + sent])?;
+        let (piece, pause) = self.drip.unwrap_or((usize::MAX, Duration::ZERO));
+        for bytes in self.body[self.part.start..self.part.start + sent].chunks(piece) {
+            std::thread::sleep(pause);
+            stream.write_all(bytes)?;
+        }
         stream.flush()?;
         Ok(self.cut.is_none())
     }

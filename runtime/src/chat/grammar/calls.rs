@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::lark::{Lark, literal};
-use super::{GrammarError, keywords, patterns};
+use super::{GrammarError, keywords, patterns, values};
 
 /// Which tools may or must be called, and how.
 #[derive(Debug, Clone, Copy)]
@@ -44,15 +44,16 @@ pub enum Choice<'r> {
 /// The expression of one or more calls, with their marks. Where the model may call and need not,
 /// tools that are not strict take any arguments.
 pub(super) fn some_calls(lark: &mut Lark, rules: &CallRules<'_>) -> Result<String, GrammarError> {
-    let tools: Vec<&ToolDeclaration<'_>> = match rules.choice {
+    let all = rules.tools.iter().enumerate();
+    let tools: Vec<(usize, &ToolDeclaration<'_>)> = match rules.choice {
         Choice::Named(name) => {
-            let named: Vec<_> = rules.tools.iter().filter(|tool| tool.name == name).collect();
+            let named: Vec<_> = all.filter(|(_, tool)| tool.name == name).collect();
             if named.is_empty() {
                 return Err(GrammarError::UnknownTool { name: name.to_owned() });
             }
             named
         }
-        Choice::Auto | Choice::Required => rules.tools.iter().collect(),
+        Choice::Auto | Choice::Required => all.collect(),
     };
     let body = bodies(lark, &tools, |tool| tool.strict || rules.choice != Choice::Auto)?;
     let call = lark.new_rule(&format!("{} {body} {}", lark.call, lark.call_end));
@@ -61,7 +62,7 @@ pub(super) fn some_calls(lark: &mut Lark, rules: &CallRules<'_>) -> Result<Strin
 
 /// One call, from behind `<|tool_call>`. Tools that are not strict take any arguments.
 pub(super) fn one_call(lark: &mut Lark, rules: &CallRules<'_>) -> Result<(), GrammarError> {
-    let tools: Vec<&ToolDeclaration<'_>> = rules.tools.iter().collect();
+    let tools: Vec<(usize, &ToolDeclaration<'_>)> = rules.tools.iter().enumerate().collect();
     let body = bodies(lark, &tools, |tool| tool.strict)?;
     let body = format!("{body} {}", lark.call_end);
     lark.rule("start", &body);
@@ -71,18 +72,20 @@ pub(super) fn one_call(lark: &mut Lark, rules: &CallRules<'_>) -> Result<(), Gra
 /// The rule of `call:NAME{…}` for any of the tools; `held` says whose arguments follow their schema.
 fn bodies(
     lark: &mut Lark,
-    tools: &[&ToolDeclaration<'_>],
+    tools: &[(usize, &ToolDeclaration<'_>)],
     held: impl Fn(&ToolDeclaration<'_>) -> bool,
 ) -> Result<String, GrammarError> {
     let mut unsupported = Vec::new();
     let mut bodies = Vec::new();
-    for tool in tools {
+    for &(tool_index, tool) in tools {
+        let of_tool = |error| GrammarError::Tool { tool: tool_index, error: Box::new(error) };
         let mut arguments = Arguments::new(lark);
         let written = match tool.parameters {
             None => Some("\"{}\"".to_owned()),
             Some(_) if !held(tool) => Some(arguments.any_object()),
             Some(schema) => {
-                patterns::check(schema)?;
+                values::check(schema).map_err(of_tool)?;
+                patterns::check(schema).map_err(of_tool)?;
                 arguments.object_of(&keywords::cleaned(schema))
             }
         };
@@ -94,8 +97,8 @@ fn bodies(
                 bodies.push(format!("{name} {written}"));
             }
             None if unsupported.is_empty() => {
-                let finding = format!("{}: no arguments can match it", tool.name);
-                return Err(GrammarError::Schema { finding });
+                let finding = "no arguments can match it".to_owned();
+                return Err(of_tool(GrammarError::Schema { finding }));
             }
             None => {}
         }

@@ -15,6 +15,14 @@ pub enum GrammarError {
         /// What is wrong, and where.
         finding: String,
     },
+    /// The parameters of one tool.
+    #[error("{error}")]
+    Tool {
+        /// Its number among the declared ones, from 0.
+        tool: usize,
+        /// What is wrong with them.
+        error: Box<GrammarError>,
+    },
     /// The choice names a tool that is not declared.
     #[error("the tool {name:?} is not among the declared tools")]
     UnknownTool {

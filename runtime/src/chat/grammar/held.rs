@@ -6,7 +6,8 @@ use llguidance::toktrie::SimpleVob;
 use crate::constraint::{Allowed, Constraint};
 use crate::error::{Result, RuntimeError};
 
-/// An answer that follows a grammar from its first token to its last.
+/// An answer that follows a grammar from its first token to its last. Clones share what the grammar
+/// has learned of its texts; a fork has its own.
 #[derive(Clone)]
 pub(super) struct Held {
     matcher: Matcher,
@@ -22,6 +23,10 @@ impl Held {
     pub(super) fn begin(mut matcher: Matcher) -> Result<Self, String> {
         let mask = matcher.compute_mask_or_eos().map_err(|error| format!("{error:#}"))?;
         Ok(Self { matcher, mask: Some(mask) })
+    }
+
+    fn apart(&self) -> Self {
+        Self { matcher: self.matcher.deep_clone(), mask: self.mask.clone() }
     }
 }
 
@@ -41,6 +46,10 @@ impl Constraint for Held {
             return Ok(());
         }
         self.matcher.consume_token(id).map_err(broken)
+    }
+
+    fn fork(&self) -> Box<dyn Constraint> {
+        Box::new(self.apart())
     }
 }
 
@@ -124,5 +133,18 @@ impl Constraint for UntilCall {
             State::Free | State::Thought | State::Done => {}
         }
         Ok(())
+    }
+
+    fn fork(&self) -> Box<dyn Constraint> {
+        let one_call = self.rules.one_call.apart();
+        let rules =
+            UntilCallRules { one_call, stop_ids: self.rules.stop_ids.clone(), ..self.rules };
+        let state = match &self.state {
+            State::Free => State::Free,
+            State::Thought => State::Thought,
+            State::Call(held) => State::Call(Box::new(held.apart())),
+            State::Done => State::Done,
+        };
+        Box::new(Self { rules, state, stops: self.stops.clone() })
     }
 }

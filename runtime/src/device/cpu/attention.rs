@@ -9,14 +9,14 @@ use crate::arithmetic::Heads;
 use crate::cache::LayerCache;
 use bytemuck::Pod;
 use std::ops::Range;
-use w4pack_kernels::cpu::{self, CacheNumber, POSITIONS, Partial, Segment, Vector};
+use w4pack_kernels::cpu::{self, CacheNumber, Kernels, POSITIONS, Partial, Segment};
 
 /// Units for each thread from which on they are not split.
 const ENOUGH_UNITS: usize = 4;
 
 /// See [`crate::Arithmetic::attend`].
 pub(super) fn attend<S: CacheNumber + Pod>(
-    vector: &Vector,
+    kernels: &Kernels,
     pool: &Pool,
     kept: &LayerCache<S>,
     first: usize,
@@ -37,7 +37,7 @@ pub(super) fn attend<S: CacheNumber + Pod>(
     };
     let attend = |unit: usize, run: Range<usize>, partial: &mut Partial| {
         let segments = segments(kept, run, unit % key_heads * head_dim);
-        vector.attend(&queries[unit * width..][..width], head_dim, &segments, partial);
+        kernels.attend(&queries[unit * width..][..width], head_dim, &segments, partial);
     };
     if units >= ENOUGH_UNITS * pool.threads() || pool.threads() == 1 {
         pool.for_each_chunk(out, width, |unit, out| {

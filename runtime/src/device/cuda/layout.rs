@@ -4,7 +4,7 @@
 //! plan, with the arena's address it is the real thing. So the plan cannot differ from what is
 //! used.
 
-use super::plan::{KvType, Sizes, TablePlace, Wish, graph_bytes};
+use super::plan::{KvType, Sizes, TablePlace, Wish, driver_bytes};
 use crate::error::RuntimeError;
 use crate::model::{LayerWeights, PerLayerInputs, Weights};
 use crate::weights::{Storage, Stored};
@@ -241,7 +241,11 @@ pub(super) fn lay_out(
     let work = lay_out_work(text, weights, wish, context, table, vectors.pairs, &mut bump);
     let batch = lay_out_batch(text, &work, wish.slots, vectors.pairs, &mut bump);
     sizes.work = section(&bump);
-    sizes.graphs = graph_bytes(text.layers.len(), wish.slots);
+    let mapped = match (&placed.per_layer_inputs, table) {
+        (Some(inputs), TablePlace::Host) => inputs.embed_tokens.stored.bytes() as usize,
+        _ => 0,
+    };
+    sizes.driver = driver_bytes(text.layers.len(), wish.slots, mapped);
     Layout { sizes, weights: placed, vectors, caches, work, batch, heads: text.num_attention_heads }
 }
 

@@ -108,10 +108,14 @@ impl CudaDevice {
             slots: options.slots,
             multiprocessors: gpu.card().multiprocessors,
         };
-        if options.chunk.is_none() {
-            wish.chunk = plan::chunk_that_pays(&config.text, &weights, &wish);
-        }
-        let plan = plan::plan(&config.text, &weights, &wish)?;
+        let plan = match options.chunk {
+            Some(_) => plan::plan(&config.text, &weights, &wish)?,
+            None => {
+                let (plan, chunk) = plan::plan_with_chunk(&config.text, &weights, &wish)?;
+                wish.chunk = chunk;
+                plan
+            }
+        };
         let traffic = Traffic::of(
             &weights,
             &config.text,
@@ -230,7 +234,7 @@ impl CudaDevice {
 
     /// The plan as a table, and beside it what was taken and what the card had in use before.
     pub fn memory_table(&self) -> String {
-        let Sizes { weights, table, full, sliding, work, graphs } = self.plan.sizes;
+        let Sizes { weights, table, full, sliding, work, driver } = self.plan.sizes;
         let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
         let mut text = String::new();
         let place = self.plan.table.name();
@@ -240,7 +244,7 @@ impl CudaDevice {
             (&*format!("keys and values, full layers, {}", self.options.kv.name()), full),
             ("keys and values, sliding layers", sliding),
             ("work space", work),
-            ("decode steps as graphs", graphs),
+            ("the driver's, for graphs and pages", driver),
             ("in all, in blocks of 2 MiB", self.plan.sizes.total()),
             ("measured", self.taken),
         ] {
@@ -254,7 +258,9 @@ impl CudaDevice {
         text
     }
 
-    /// Times one product both ways and returns the faster way.
+    /// Times one product both ways and returns the faster way: tensor cores, unless ordinary ones are
+    /// faster by a quarter, as where there are none. A small model's product is too short for more
+    /// than that, and the same card must choose the same way every time.
     fn faster_products(&self) -> Result<Products> {
         let tokens = self.layout.work.chunk.min(64);
         let timer = self.gpu.timer()?;
@@ -262,9 +268,14 @@ impl CudaDevice {
         for (seconds, products) in seconds.iter_mut().zip([Products::Mma, Products::Ffma]) {
             let passes = Passes { products, ..self.passes() };
             passes.sample_product(tokens)?;
-            *seconds = timer.measure(|| (0..3).try_for_each(|_| passes.sample_product(tokens)))?;
+            *seconds = f64::INFINITY;
+            for _ in 0..5 {
+                let once = timer.measure(|| passes.sample_product(tokens))?;
+                *seconds = seconds.min(once);
+            }
         }
-        Ok(if seconds[0] < seconds[1] { Products::Mma } else { Products::Ffma })
+        let [mma, ffma] = seconds;
+        Ok(if mma < 1.25 * ffma { Products::Mma } else { Products::Ffma })
     }
 
     fn passes(&self) -> Passes<'_> {

@@ -95,34 +95,39 @@ pub struct Sizes {
     pub sliding: usize,
     /// Everything that lives for a step or a chunk.
     pub work: usize,
-    /// What the driver takes for the captured decode steps.
-    pub graphs: usize,
+    /// What the driver takes for the captured decode steps, and to reach a table in the host's memory.
+    pub driver: usize,
 }
 
 /// The driver gives memory in blocks of this size.
 const BLOCK: usize = 2 << 20;
 
 /// Bytes that the driver takes for a kernel of a captured graph, and kernels of a layer: more than
-/// were seen.
-const GRAPH_NODE: usize = 2048;
+/// were seen (E2B's steps of 8 slots, 250 kernels each, took 4 MiB).
+const GRAPH_NODE: usize = 1536;
 const KERNELS_OF_LAYER: usize = 11;
 
-/// What the driver takes for the decode steps of all slots, one by one and together.
-pub(super) fn graph_bytes(layers: usize, slots: usize) -> usize {
+/// Bytes of the host's memory for which the card keeps a byte of page table: 8 for a page of 4 KiB.
+const MAPPED: usize = 512;
+
+/// What the driver takes for the decode steps of all slots, one by one and together, and for `mapped`
+/// bytes of the host's memory.
+pub(super) fn driver_bytes(layers: usize, slots: usize, mapped: usize) -> usize {
     let graphs = slots + slots.min(BATCH_TOKENS) - 1;
-    (graphs * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE).next_multiple_of(BLOCK)
+    let graphs = graphs * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE;
+    (graphs + mapped / MAPPED).next_multiple_of(BLOCK)
 }
 
 impl Sizes {
-    /// Bytes of the one allocation: everything but the graphs, in whole blocks of the driver.
+    /// Bytes of the one allocation: everything but the driver's, in whole blocks of the driver.
     pub fn arena(&self) -> usize {
-        let Self { weights, table, full, sliding, work, graphs: _ } = self;
+        let Self { weights, table, full, sliding, work, driver: _ } = self;
         (weights + table + full + sliding + work).next_multiple_of(BLOCK)
     }
 
     /// All of it.
     pub fn total(&self) -> usize {
-        self.arena() + self.graphs
+        self.arena() + self.driver
     }
 }
 
@@ -137,18 +142,27 @@ pub struct Plan {
     pub sizes: Sizes,
 }
 
-/// Prompt tokens in one pass where nobody says: a large card is full from about 2,048 on, and their
-/// work space should be a small part of the memory.
-pub(super) fn chunk_that_pays(text: &TextConfig, weights: &Weights<Stored>, wish: &Wish) -> usize {
+/// The plan, and the prompt tokens in one pass where nobody says (`wish.chunk` is not looked at): a
+/// large card is full from about 2,048 on. Their work space is a small part of the memory, and neither
+/// the context nor the place of the table suffers by it.
+///
+/// Errors: those of [`plan`] with the shortest chunk.
+pub(super) fn plan_with_chunk(
+    text: &TextConfig,
+    weights: &Weights<Stored>,
+    wish: &Wish,
+) -> Result<(Plan, usize)> {
     const LEAST: usize = 256;
     const PART: usize = 48;
-    let work = |chunk: usize| {
-        let wish = Wish { chunk, ..*wish };
-        lay_out(text, weights, &wish, chunk, TablePlace::Gpu, 0).sizes.work
-    };
-    let least = work(LEAST);
-    let takes_little = |chunk: &usize| work(*chunk) - least <= wish.limit / PART;
-    [2048, 1024, 512].into_iter().find(takes_little).unwrap_or(LEAST)
+    let least = plan(text, weights, &Wish { chunk: LEAST, ..*wish })?;
+    for chunk in [2048, 1024, 512] {
+        let Ok(found) = plan(text, weights, &Wish { chunk, ..*wish }) else { continue };
+        let takes_little = found.sizes.work <= least.sizes.work + wish.limit / PART;
+        if takes_little && (found.context, found.table) == (least.context, least.table) {
+            return Ok((found, chunk));
+        }
+    }
+    Ok((least, LEAST))
 }
 
 /// The longest context (or the one wished for) that fits into `wish.limit`.

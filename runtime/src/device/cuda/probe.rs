@@ -105,7 +105,7 @@ fn packed_weights(text: &TextConfig) -> Weights<Stored> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{KvType, TablePlace};
+    use super::super::plan::{KvType, TablePlace, plan_with_chunk};
     use super::*;
     use crate::error::RuntimeError;
     use rand_chacha::ChaCha8Rng;
@@ -160,6 +160,16 @@ mod tests {
         // An assumption: Turing's driver takes up to 256 MiB for its context and the kernels (an
         // H200's takes 531, for 132 multiprocessors instead of 16).
         assert!(long.sizes.total() + 256 * MIB <= 3732 * MIB, "{}", long.sizes.total() / MIB);
+
+        // Chunks that nobody chose change none of it.
+        let weights = packed_weights(&text);
+        let chosen = |wish: Wish| plan_with_chunk(&text, &weights, &wish).expect("it fits");
+        assert_eq!(chosen(wish(2560, Some(2048))), (whole, 256));
+        let (plan, chunk) = chosen(wish(3732, None));
+        assert_eq!((plan.context, plan.table, chunk), (131_072, TablePlace::Gpu, 512));
+        assert!(plan.sizes.total() + 256 * MIB <= 3732 * MIB, "{}", plan.sizes.total() / MIB);
+        let (plan, chunk) = chosen(wish(140_000, None));
+        assert_eq!((plan.context, plan.table, chunk), (131_072, TablePlace::Gpu, 2048));
 
         let host = Wish { table: Some(TablePlace::Host), ..wish(1400, Some(2048)) };
         let host = plan_for_shape(&text, &host).expect("it fits");

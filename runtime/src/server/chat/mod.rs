@@ -77,12 +77,13 @@ fn ask(service: &Service, request: &ChatRequest) -> Result<Ask, ApiError> {
         enable_thinking: thinking.or(effort),
         extra: extra.as_ref(),
     };
-    let prompt = service.prompt(&conversation, "messages")?;
+    let prompt = service.prompt(&conversation, "messages", ".function.parameters")?;
     let form = Form {
         format: &request.response_format,
         choice: &request.tool_choice,
         field: "response_format",
         tools: offered,
+        parameters: ".function.parameters",
         parallel: request.parallel_tool_calls,
         prompt: &prompt.text,
         messages: &request.messages,

@@ -78,12 +78,13 @@ fn ask(service: &Service, request: &ResponsesRequest) -> Result<Ask, ApiError> {
         enable_thinking: request.reasoning.as_deref().and_then(thinking_by_effort),
         extra: None,
     };
-    let prompt = service.prompt(&conversation, "input")?;
+    let prompt = service.prompt(&conversation, "input", ".parameters")?;
     let form = Form {
         format: &request.text,
         choice: &request.tool_choice,
         field: "text",
         tools: offered,
+        parameters: ".parameters",
         parallel: request.parallel_tool_calls,
         prompt: &prompt.text,
         messages: &request.input,

@@ -15,6 +15,7 @@ use w4pack_runtime::server::ConstraintHook;
 pub const MARKER: &str = "force: ";
 
 /// One id after the other.
+#[derive(Clone)]
 struct Forced {
     ids: Vec<u32>,
     at: usize,
@@ -33,6 +34,10 @@ impl Constraint for Forced {
     fn accept(&mut self, _id: u32) -> Result<()> {
         self.at += 1;
         Ok(())
+    }
+
+    fn fork(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
     }
 }
 

@@ -59,8 +59,17 @@ impl Response {
 pub fn raw(address: SocketAddr, bytes: &[u8]) -> Response {
     let mut connection = connect(address);
     connection.write_all(bytes).expect("it is sent");
-    let mut reader = BufReader::new(connection);
-    let (status, headers) = head(&mut reader);
+    response(BufReader::new(connection))
+}
+
+fn response(mut reader: BufReader<TcpStream>) -> Response {
+    // An interim answer is none.
+    let (status, headers) = loop {
+        let (status, headers) = head(&mut reader);
+        if status != 100 {
+            break (status, headers);
+        }
+    };
     let mut body = Vec::new();
     let is_chunked =
         headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
@@ -151,6 +160,11 @@ impl Stream {
             self.rest.push_str(std::str::from_utf8(&bytes).expect("events are whole characters"));
         }
     }
+}
+
+/// What comes back on a connection whose request was sent already, to its end.
+pub fn rest(connection: TcpStream) -> Response {
+    response(BufReader::new(connection))
 }
 
 /// A request whose answer nobody waits for: the connection closes when this is dropped.

@@ -147,11 +147,13 @@ fn the_revision_is_the_sources_where_it_has_one() {
         report_of(&pack, &revised)
     };
     assert_eq!(report(Some("0123abcd")).faults, []);
-    for said in [Some("4567cdef"), None] {
-        let report = report(said);
-        assert_eq!(report.faults.len(), 1, "{report}");
-        assert!(in_file(FaultClass::Manifest, MANIFEST_FILE).is_of(&report.faults[0]));
-    }
+    let other = report(Some("4567cdef"));
+    assert_eq!(other.faults.len(), 1, "{other}");
+    assert!(in_file(FaultClass::Manifest, MANIFEST_FILE).is_of(&other.faults[0]));
+    // Converted from a folder that names no commit: nothing false was said, and the bytes are proved.
+    let none = report(None);
+    assert_eq!(none.faults, [], "{none}");
+    assert!(none.notes.iter().any(|note| note.contains("names no source revision")), "{none}");
 }
 
 /// A page of text beside the source may come and go after the conversion: that is told, and the

@@ -1,4 +1,4 @@
-//! Sixteen lanes: the small trait that every instruction set implements.
+//! Products of packed words with activations: what every instruction set does in its own way.
 
 mod portable;
 
@@ -10,11 +10,8 @@ mod avx512;
 mod neon;
 
 use super::activations::Block;
-use half::{bf16, f16};
+use super::numbers::{LANES, Numbers};
 use w4pack_format::group::{GROUP, WORDS};
-
-/// Partial sums kept side by side: one AVX-512 register, two of AVX2, four of SSE or NEON.
-pub(super) const LANES: usize = 16;
 
 /// The packed words of sixteen groups of a row, 256 bytes.
 pub(super) type RowWords = [u32; LANES * WORDS];
@@ -23,28 +20,15 @@ pub(super) type RowWords = [u32; LANES * WORDS];
 /// then its four odd ones, word by word.
 pub(super) type TileGroup = [[[u8; 4]; LANES]; GROUP / 4];
 
-/// Sixteen f32 numbers, and the operations that the algorithms need.
+/// Sums of codes times integers, as sixteen [`Numbers`].
 ///
 /// # Safety
-/// Every method requires the instruction set of its implementation: they are called only from the
-/// leaves, which are compiled for it and called only where it was detected.
-pub(super) trait Lanes: Copy {
-    /// Tokens that [`Lanes::tile_sums`] takes at once without running out of registers.
+/// As there: every method requires the instruction set of its implementation.
+pub(super) trait Products: Numbers {
+    /// Tokens that [`Products::tile_sums`] takes at once without running out of registers.
     const TILE_TOKENS: usize;
     /// Tokens from which unpacking tiles pays.
     const LEAST_TILED: usize;
-
-    unsafe fn splat(value: f32) -> Self;
-    unsafe fn load(values: &[f32; LANES]) -> Self;
-    unsafe fn load_f16(values: &[f16; LANES]) -> Self;
-    unsafe fn load_bf16(values: &[bf16; LANES]) -> Self;
-    unsafe fn store(self, out: &mut [f32; LANES]);
-    unsafe fn add(self, other: Self) -> Self;
-    unsafe fn multiply(self, other: Self) -> Self;
-    /// `self·factor + sum`: fused, but for the baseline, where it rounds twice.
-    unsafe fn multiply_add(self, factor: Self, sum: Self) -> Self;
-    /// The sum of the lanes, in halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
-    unsafe fn sum(self) -> f32;
 
     /// Asks for the cache line at `address`, which need not exist, into the second-level cache.
     unsafe fn prefetch(address: *const u8);

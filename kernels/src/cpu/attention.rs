@@ -13,11 +13,10 @@
 //! first cache.
 //!
 //! # Safety
-//! All functions here require the instruction set of `W`; see [`Wide`].
+//! All functions here require the instruction set of `N`; see [`Numbers`].
 
 use super::elements::{exponential, padded};
-use super::wide::{LANES, Wide};
-use half::{bf16, f16};
+use super::numbers::{LANES, Numbers, Stored};
 
 /// Positions in a run.
 pub const POSITIONS: usize = 256;
@@ -26,35 +25,6 @@ pub const POSITIONS: usize = 256;
 const ROWS: usize = 8;
 /// Positions whose values are added in one pass over the outputs.
 const STEPS: usize = 4;
-
-/// A number that keys and values are kept in.
-pub(super) trait Number: Copy + Default {
-    unsafe fn load<W: Wide>(values: &[Self; LANES]) -> W;
-}
-
-impl Number for f32 {
-    #[inline(always)]
-    unsafe fn load<W: Wide>(values: &[f32; LANES]) -> W {
-        // SAFETY: the instruction set of `W` is the caller's promise.
-        unsafe { W::load(values) }
-    }
-}
-
-impl Number for f16 {
-    #[inline(always)]
-    unsafe fn load<W: Wide>(values: &[f16; LANES]) -> W {
-        // SAFETY: as above.
-        unsafe { W::load_f16(values) }
-    }
-}
-
-impl Number for bf16 {
-    #[inline(always)]
-    unsafe fn load<W: Wide>(values: &[bf16; LANES]) -> W {
-        // SAFETY: as above.
-        unsafe { W::load_bf16(values) }
-    }
-}
 
 /// Keys or values of a key head at neighbouring positions.
 #[derive(Debug, Clone, Copy)]
@@ -92,7 +62,7 @@ pub struct Partial {
 /// Attention of `queries` (`[rows, head]`) over `segments`, [`POSITIONS`] in all at most, into
 /// `partial`.
 #[inline(always)]
-pub(super) unsafe fn attend<W: Wide, S: Number>(
+pub(super) unsafe fn attend<N: Numbers, S: Stored>(
     queries: &[f32],
     head: usize,
     segments: &[Segment<'_, S>],
@@ -108,15 +78,15 @@ pub(super) unsafe fn attend<W: Wide, S: Number>(
     let mut first = 0;
     while first < rows {
         let begin = first * head;
-        // SAFETY: the instruction set of `W` is the caller's promise.
+        // SAFETY: the instruction set of `N` is the caller's promise.
         let taken = unsafe {
             let (queries, out) = (&queries[begin..], &mut out[begin..]);
             let (largest, sums) = (&mut largest[first..], &mut sums[first..]);
             match rows - first {
-                8.. => rows_of::<W, S, 8>(queries, head, segments, largest, sums, out, scores),
-                4.. => rows_of::<W, S, 4>(queries, head, segments, largest, sums, out, scores),
-                2.. => rows_of::<W, S, 2>(queries, head, segments, largest, sums, out, scores),
-                _ => rows_of::<W, S, 1>(queries, head, segments, largest, sums, out, scores),
+                8.. => rows_of::<N, S, 8>(queries, head, segments, largest, sums, out, scores),
+                4.. => rows_of::<N, S, 4>(queries, head, segments, largest, sums, out, scores),
+                2.. => rows_of::<N, S, 2>(queries, head, segments, largest, sums, out, scores),
+                _ => rows_of::<N, S, 1>(queries, head, segments, largest, sums, out, scores),
             }
         };
         first += taken;
@@ -125,7 +95,7 @@ pub(super) unsafe fn attend<W: Wide, S: Number>(
 
 /// The same for the first `R` rows; returns `R`.
 #[inline(always)]
-unsafe fn rows_of<W: Wide, S: Number, const R: usize>(
+unsafe fn rows_of<N: Numbers, S: Stored, const R: usize>(
     queries: &[f32],
     head: usize,
     segments: &[Segment<'_, S>],
@@ -134,13 +104,13 @@ unsafe fn rows_of<W: Wide, S: Number, const R: usize>(
     out: &mut [f32],
     scores: &mut [f32],
 ) -> usize {
-    // SAFETY: the instruction set of `W` is the caller's promise.
+    // SAFETY: the instruction set of `N` is the caller's promise.
     unsafe {
         let mut count = 0;
         for segment in segments {
             for position in 0..segment.positions {
                 let key = &segment.keys.numbers[position * segment.keys.width..][..head];
-                let products = products::<W, S, R>(queries, key);
+                let products = products::<N, S, R>(queries, key);
                 for row in 0..R {
                     scores[row * POSITIONS + count] = products[row];
                 }
@@ -149,11 +119,11 @@ unsafe fn rows_of<W: Wide, S: Number, const R: usize>(
         }
         for row in 0..R {
             let scores = &mut scores[row * POSITIONS..][..count];
-            (largest[row], sums[row]) = exponentials::<W>(scores);
+            (largest[row], sums[row]) = exponentials::<N>(scores);
         }
         let mut begin = 0;
         for segment in segments {
-            add_values::<W, S, R>(segment, head, &scores[begin..], out);
+            add_values::<N, S, R>(segment, head, &scores[begin..], out);
             begin += segment.positions;
         }
     }
@@ -162,70 +132,73 @@ unsafe fn rows_of<W: Wide, S: Number, const R: usize>(
 
 /// Dot products of `R` queries with a key.
 #[inline(always)]
-unsafe fn products<W: Wide, S: Number, const R: usize>(queries: &[f32], key: &[S]) -> [f32; ROWS] {
+unsafe fn products<N: Numbers, S: Stored, const R: usize>(
+    queries: &[f32],
+    key: &[S],
+) -> [f32; ROWS] {
     let head = key.len();
     let (chunks, last) = key.as_chunks::<LANES>();
-    // SAFETY: the instruction set of `W` is the caller's promise.
+    // SAFETY: the instruction set of `N` is the caller's promise.
     unsafe {
-        let mut lanes = [W::splat(0.0); ROWS];
+        let mut lanes = [N::splat(0.0); ROWS];
         for (chunk, key) in chunks.iter().enumerate() {
-            let key = S::load::<W>(key);
+            let key = S::load::<N>(key);
             for row in 0..R {
                 let query = &queries[row * head + chunk * LANES..][..LANES];
                 let query = query.first_chunk().expect("as long as it was cut");
-                lanes[row] = lanes[row].add(key.multiply(W::load(query)));
+                lanes[row] = lanes[row].add(key.multiply(N::load(query)));
             }
         }
         if !last.is_empty() {
             let mut key = [S::default(); LANES];
             key[..last.len()].copy_from_slice(last);
-            let key = S::load::<W>(&key);
+            let key = S::load::<N>(&key);
             for row in 0..R {
                 let query = padded(&queries[row * head + chunks.len() * LANES..][..last.len()]);
-                lanes[row] = lanes[row].add(key.multiply(W::load(&query)));
+                lanes[row] = lanes[row].add(key.multiply(N::load(&query)));
             }
         }
-        W::sums(lanes)
+        N::sums(lanes)
     }
 }
 
 /// Replaces scores by the exponentials of their distances from the largest; returns the largest and
 /// the sum of the exponentials.
 #[inline(always)]
-unsafe fn exponentials<W: Wide>(scores: &mut [f32]) -> (f32, f32) {
-    // SAFETY: the instruction set of `W` is the caller's promise.
+unsafe fn exponentials<N: Numbers>(scores: &mut [f32]) -> (f32, f32) {
+    // SAFETY: the instruction set of `N` is the caller's promise.
     unsafe {
-        let largest = largest_of::<W>(scores);
+        let largest = largest_of::<N>(scores);
         let (chunks, last) = scores.as_chunks_mut::<LANES>();
-        let mut sums = [W::splat(0.0); ROWS];
+        let mut sums = [N::splat(0.0); ROWS];
         for chunk in chunks {
-            let powers = exponential(W::load(chunk).subtract(W::splat(largest)));
+            let powers = exponential(N::load(chunk).subtract(N::splat(largest)));
             powers.store(chunk);
             sums[0] = sums[0].add(powers);
         }
         if !last.is_empty() {
             let mut powers = [0.0; LANES];
             let padded = padded(last);
-            exponential(W::load(&padded).subtract(W::splat(largest))).store(&mut powers);
+            exponential(N::load(&padded).subtract(N::splat(largest))).store(&mut powers);
             powers[last.len()..].fill(0.0);
-            sums[0] = sums[0].add(W::load(&powers));
+            sums[0] = sums[0].add(N::load(&powers));
             last.copy_from_slice(&powers[..last.len()]);
         }
-        (largest, W::sums(sums)[0])
+        (largest, N::sums(sums)[0])
     }
 }
 
 /// The largest number. What is no number is passed over; the exponentials keep it.
 #[inline(always)]
-unsafe fn largest_of<W: Wide>(numbers: &[f32]) -> f32 {
+unsafe fn largest_of<N: Numbers>(numbers: &[f32]) -> f32 {
     let (chunks, last) = numbers.as_chunks::<LANES>();
     let mut lanes = [f32::NEG_INFINITY; LANES];
     lanes[..last.len()].copy_from_slice(last);
-    // SAFETY: the instruction set of `W` is the caller's promise.
+    // SAFETY: the instruction set of `N` is the caller's promise.
     unsafe {
-        let mut largest = W::load(&lanes).larger(W::splat(f32::NEG_INFINITY));
+        let mut largest = N::load(&lanes).larger(N::splat(f32::NEG_INFINITY));
         for chunk in chunks {
-            largest = W::load(chunk).larger(largest);
+            largest = N::load(chunk).larger(largest);
         }
         largest.store(&mut lanes);
     }
@@ -235,7 +208,7 @@ unsafe fn largest_of<W: Wide>(numbers: &[f32]) -> f32 {
 /// Adds the values of a segment under `weights` (`[rows, POSITIONS]`, from the segment's first
 /// position on) to `R` rows of `out`.
 #[inline(always)]
-unsafe fn add_values<W: Wide, S: Number, const R: usize>(
+unsafe fn add_values<N: Numbers, S: Stored, const R: usize>(
     segment: &Segment<'_, S>,
     head: usize,
     weights: &[f32],
@@ -243,20 +216,20 @@ unsafe fn add_values<W: Wide, S: Number, const R: usize>(
 ) {
     let Segment { positions, values, .. } = segment;
     let whole = positions / STEPS * STEPS;
-    // SAFETY: the instruction set of `W` is the caller's promise.
+    // SAFETY: the instruction set of `N` is the caller's promise.
     unsafe {
         for position in (0..whole).step_by(STEPS) {
-            add::<W, S, R, STEPS>(values, position, head, weights, out);
+            add::<N, S, R, STEPS>(values, position, head, weights, out);
         }
         for position in whole..*positions {
-            add::<W, S, R, 1>(values, position, head, weights, out);
+            add::<N, S, R, 1>(values, position, head, weights, out);
         }
     }
 }
 
 /// The same for `P` positions from `position` on.
 #[inline(always)]
-unsafe fn add<W: Wide, S: Number, const R: usize, const P: usize>(
+unsafe fn add<N: Numbers, S: Stored, const R: usize, const P: usize>(
     values: &Heads<'_, S>,
     position: usize,
     head: usize,
@@ -268,20 +241,20 @@ unsafe fn add<W: Wide, S: Number, const R: usize, const P: usize>(
         of_position[step] = &values.numbers[(position + step) * values.width..][..head];
     }
     let whole = head / LANES * LANES;
-    // SAFETY: the instruction set of `W` is the caller's promise.
+    // SAFETY: the instruction set of `N` is the caller's promise.
     unsafe {
         for begin in (0..whole).step_by(LANES) {
-            let mut value = [W::splat(0.0); P];
+            let mut value = [N::splat(0.0); P];
             for step in 0..P {
                 let chunk = &of_position[step][begin..][..LANES];
-                value[step] = S::load::<W>(chunk.first_chunk().expect("as long as it was cut"));
+                value[step] = S::load::<N>(chunk.first_chunk().expect("as long as it was cut"));
             }
             for row in 0..R {
                 let out = &mut out[row * head + begin..][..LANES];
                 let out = out.first_chunk_mut().expect("as long as it was cut");
-                let mut sum = W::load(out);
+                let mut sum = N::load(out);
                 for step in 0..P {
-                    let weight = W::splat(weights[row * POSITIONS + position + step]);
+                    let weight = N::splat(weights[row * POSITIONS + position + step]);
                     sum = sum.add(weight.multiply(value[step]));
                 }
                 sum.store(out);
@@ -293,7 +266,7 @@ unsafe fn add<W: Wide, S: Number, const R: usize, const P: usize>(
                 let mut value = [S::default(); LANES];
                 value[0] = of_position[step][place];
                 let mut wide = [0.0; LANES];
-                S::load::<W>(&value).store(&mut wide);
+                S::load::<N>(&value).store(&mut wide);
                 for row in 0..R {
                     out[row * head + place] += weights[row * POSITIONS + position + step] * wide[0];
                 }

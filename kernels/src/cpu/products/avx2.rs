@@ -1,98 +1,13 @@
 //! AVX2, FMA and F16C: lanes 0..8 and 8..16.
 
-use super::{LANES, Lanes, RowWords, TileGroup, four_bytes};
+use super::{Products, RowWords, TileGroup, four_bytes};
 use crate::cpu::activations::{Block, EVEN_HIGH, EVEN_LOW, Parts};
-use half::{bf16, f16};
+use crate::cpu::numbers::Numbers;
 use std::arch::x86_64::*;
 
-impl Lanes for [__m256; 2] {
+impl Products for [__m256; 2] {
     const TILE_TOKENS: usize = 2;
     const LEAST_TILED: usize = 5;
-
-    #[inline(always)]
-    unsafe fn splat(value: f32) -> Self {
-        // SAFETY: the caller guarantees AVX2.
-        unsafe { [_mm256_set1_ps(value); 2] }
-    }
-
-    #[inline(always)]
-    unsafe fn load(values: &[f32; LANES]) -> Self {
-        // SAFETY: the caller guarantees AVX2; 8 + 8 values are read, with no alignment asked.
-        unsafe {
-            let first = values.as_ptr();
-            [_mm256_loadu_ps(first), _mm256_loadu_ps(first.add(8))]
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load_f16(values: &[f16; LANES]) -> Self {
-        // SAFETY: the caller guarantees F16C; 16 + 16 bytes are read, unaligned.
-        unsafe {
-            let first: *const __m128i = values.as_ptr().cast();
-            [
-                _mm256_cvtph_ps(_mm_loadu_si128(first)),
-                _mm256_cvtph_ps(_mm_loadu_si128(first.add(1))),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load_bf16(values: &[bf16; LANES]) -> Self {
-        // SAFETY: the caller guarantees AVX2; 16 + 16 bytes are read, unaligned.
-        unsafe {
-            let first: *const __m128i = values.as_ptr().cast();
-            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(first));
-            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(first.add(1)));
-            [
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, out: &mut [f32; LANES]) {
-        // SAFETY: the caller guarantees AVX2; 8 + 8 values are written, unaligned.
-        unsafe {
-            let first = out.as_mut_ptr();
-            _mm256_storeu_ps(first, self[0]);
-            _mm256_storeu_ps(first.add(8), self[1]);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn add(self, other: Self) -> Self {
-        // SAFETY: the caller guarantees AVX2.
-        unsafe { [_mm256_add_ps(self[0], other[0]), _mm256_add_ps(self[1], other[1])] }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply(self, other: Self) -> Self {
-        // SAFETY: the caller guarantees AVX2.
-        unsafe { [_mm256_mul_ps(self[0], other[0]), _mm256_mul_ps(self[1], other[1])] }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_add(self, factor: Self, sum: Self) -> Self {
-        // SAFETY: the caller guarantees FMA.
-        unsafe {
-            [
-                _mm256_fmadd_ps(self[0], factor[0], sum[0]),
-                _mm256_fmadd_ps(self[1], factor[1], sum[1]),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn sum(self) -> f32 {
-        // SAFETY: the caller guarantees AVX2.
-        unsafe {
-            let eight = _mm256_add_ps(self[0], self[1]);
-            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
-            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
-        }
-    }
 
     #[inline(always)]
     unsafe fn prefetch(address: *const u8) {

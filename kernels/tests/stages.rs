@@ -1,12 +1,10 @@
-//! Every instruction set against plain f64, and against the others bit for bit.
+//! What is computed between products, by every instruction set: against plain f64, and against the
+//! others bit for bit.
 
-use super::*;
+use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-
-fn vectors() -> Vec<&'static Vector> {
-    Kernels::available().into_iter().map(Vector::of).collect()
-}
+use w4pack_kernels::cpu::{CacheNumber, Heads, Kernels, POSITIONS, Partial, Segment};
 
 /// Numbers of mean 0, some of them large.
 fn numbers(rng: &mut TestRng, count: usize, size: f32) -> Vec<f32> {
@@ -26,8 +24,8 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
 }
 
 /// The results of all instruction sets, which must be the same bits.
-fn agreed(name: &str, mut result: impl FnMut(&Vector) -> Vec<f32>) -> Vec<f32> {
-    let mut all = vectors().into_iter().map(|vector| (vector.name(), result(vector)));
+fn agreed(name: &str, mut result: impl FnMut(&Kernels) -> Vec<f32>) -> Vec<f32> {
+    let mut all = Kernels::available().into_iter().map(|kernels| (kernels.name(), result(kernels)));
     let (_, first) = all.next().expect("the portable one");
     for (other, found) in all {
         assert_eq!(bits(&found), bits(&first), "{name}: {other} differs from portable");
@@ -40,9 +38,9 @@ fn gelu_and_softcap_are_those_of_f64() {
     let mut rng = rng();
     for length in [1, 15, 16, 17, 32, 100, 6144] {
         let (gate, other) = (numbers(&mut rng, length, 4.0), numbers(&mut rng, length, 1.0));
-        let found = agreed("gelu", |vector| {
+        let found = agreed("gelu", |kernels| {
             let mut gate = gate.clone();
-            vector.gelu_times(&mut gate, &other);
+            kernels.gelu_times(&mut gate, &other);
             gate
         });
         for ((&x, &other), &found) in gate.iter().zip(&other).zip(&found) {
@@ -53,9 +51,9 @@ fn gelu_and_softcap_are_those_of_f64() {
             let tolerance = 4e-6 * expected.abs() + 1e-8;
             assert!((f64::from(found) - expected).abs() <= tolerance, "{x}: {found}, {expected}");
         }
-        let found = agreed("softcap", |vector| {
+        let found = agreed("softcap", |kernels| {
             let mut capped: Vec<f32> = gate.iter().map(|x| x * 10.0).collect();
-            vector.soft_cap(&mut capped, 30.0);
+            kernels.soft_cap(&mut capped, 30.0);
             capped
         });
         for (&x, &found) in gate.iter().zip(&found) {
@@ -68,11 +66,11 @@ fn gelu_and_softcap_are_those_of_f64() {
 #[test]
 fn what_is_no_number_stays_none_and_the_largest_do_not_overflow() {
     for x in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38, -3e38, 90.0, -90.0, 0.0, -0.0] {
-        let found = agreed("extremes", |vector| {
+        let found = agreed("extremes", |kernels| {
             let mut gate = vec![x; 20];
-            vector.gelu_times(&mut gate, &[1.0; 20]);
+            kernels.gelu_times(&mut gate, &[1.0; 20]);
             let mut capped = vec![x; 20];
-            vector.soft_cap(&mut capped, 30.0);
+            kernels.soft_cap(&mut capped, 30.0);
             [gate[0], gate[19], capped[0], capped[19]].into()
         });
         let expected = match x {
@@ -97,9 +95,9 @@ fn norms_are_those_of_f64() {
     for length in [1, 5, 16, 31, 64, 100, 256, 1536] {
         let (row, weight) = (numbers(&mut rng, length, 3.0), numbers(&mut rng, length, 1.0));
         for weight in [None, Some(&weight[..])] {
-            let found = agreed("norm", |vector| {
+            let found = agreed("norm", |kernels| {
                 let mut row = row.clone();
-                vector.rms_norm(&mut row, weight, 1e-6);
+                kernels.rms_norm(&mut row, weight, 1e-6);
                 row
             });
             let squares: f64 = row.iter().map(|&x| f64::from(x).powi(2)).sum();
@@ -137,7 +135,7 @@ impl<S: CacheNumber> Positions<S> {
 
 /// Attention over `count` positions in runs of `POSITIONS`, each cut into segments at `cut`.
 fn attend<S: CacheNumber>(
-    vector: &Vector,
+    kernels: &Kernels,
     queries: &[f32],
     head: usize,
     positions: &Positions<S>,
@@ -154,7 +152,7 @@ fn attend<S: CacheNumber>(
             .map(|range| positions.segment(range, head))
             .collect();
         let mut partial = Partial::default();
-        vector.attend(queries, head, &segments, &mut partial);
+        kernels.attend(queries, head, &segments, &mut partial);
         match &mut whole {
             None => whole = Some(partial),
             Some(whole) => whole.merge(&partial),
@@ -180,15 +178,16 @@ fn check<S: CacheNumber>(keep: impl Fn(f32) -> S, value: impl Fn(S) -> f32) {
         let queries = numbers(&mut rng, rows * head, 2.0 / (head as f32).sqrt());
         let mut kept = || numbers(&mut rng, count * width, 2.0).into_iter().map(&keep).collect();
         let positions: Positions<S> = Positions { keys: kept(), values: kept(), width, offset };
-        let found = agreed(S::NAME, |vector| attend(vector, &queries, head, &positions, count, 0));
+        let found =
+            agreed(S::NAME, |kernels| attend(kernels, &queries, head, &positions, count, 0));
         for cut in [1, count / 2, count] {
-            let other = attend(vectors()[0], &queries, head, &positions, count, cut);
+            let other = attend(Kernels::best(), &queries, head, &positions, count, cut);
             assert_eq!(bits(&other), bits(&found), "segments change bits");
         }
         // A row does not depend on what other rows there are.
         for row in 0..rows {
             let query = &queries[row * head..][..head];
-            let alone = attend(vectors()[0], query, head, &positions, count, 0);
+            let alone = attend(Kernels::best(), query, head, &positions, count, 0);
             assert_eq!(bits(&alone), bits(&found[row * head..][..head]), "company changes bits");
         }
         for row in 0..rows {
@@ -230,14 +229,14 @@ fn attention_is_that_of_f64_for_all_that_keys_are_kept_in() {
 #[test]
 fn far_apart_runs_merge() {
     for [first, second] in [[-200.0f32, 200.0], [200.0, -200.0], [50.0, 50.0]] {
-        let found = agreed("runs", |vector| {
+        let found = agreed("runs", |kernels| {
             let partial = |key: f32, value: f32| {
                 let (keys, values) = (vec![key; 16 * 4], vec![value; 16 * 4]);
                 let heads = |numbers| Heads { numbers, width: 16 };
                 let segment =
                     Segment { positions: 4, keys: heads(&keys[..]), values: heads(&values[..]) };
                 let mut partial = Partial::default();
-                vector.attend(&[1.0 / 16.0; 16], 16, &[segment], &mut partial);
+                kernels.attend(&[1.0 / 16.0; 16], 16, &[segment], &mut partial);
                 partial
             };
             let mut whole = partial(first, 1.0);
@@ -263,11 +262,11 @@ fn a_broken_key_breaks_the_result() {
     let mut keys = vec![0.5; 16 * 40];
     keys[16 * 33 + 4] = f32::NAN;
     let values = vec![1.0; 16 * 40];
-    let found = agreed("broken", |vector| {
+    let found = agreed("broken", |kernels| {
         let heads = |numbers| Heads { numbers, width: 16 };
         let segment = Segment { positions: 40, keys: heads(&keys[..]), values: heads(&values[..]) };
         let mut partial = Partial::default();
-        vector.attend(&[1.0; 32], 16, &[segment], &mut partial);
+        kernels.attend(&[1.0; 32], 16, &[segment], &mut partial);
         let mut out = vec![0.0; 32];
         partial.finish(&mut out);
         out.iter().map(|x| if x.is_nan() { 1.0 } else { 0.0 }).collect()
