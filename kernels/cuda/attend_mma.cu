@@ -144,10 +144,6 @@ template <int HEAD_DIM> __device__ __forceinline__ void attend(const Attend &a) 
     };
     auto fetch = [&](uint4 *to, int slice) {
         const int tile = (first_tile + slice / S::SLICES) * TILE, part = slice % S::SLICES;
-        // Whether the tile lies within what is seen, and within the ring or the staged rows. By addresses
-        // alone this cannot be told: arrays may lie just as far apart as rows.
-        const bool is_one = tile >= begin && tile + TILE <= end &&
-                            (!window || tile >= a.staged_first || tile + TILE <= a.staged_first);
         if (part < S::KEY_SLICES)
             fetch_rows<KEY_CHUNKS, TILE>(to, tile, row_chunks, is_straight(tile, TILE), [&](int p) {
                 return row_of(p, a.cache.stored.keys, a.cache.staged.keys) + part * KEY_CHUNKS;

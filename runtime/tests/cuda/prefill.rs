@@ -159,54 +159,6 @@ fn check(bench: &mut Bench, random: &mut ChaCha8Rng, case: &Case, apart: Option<
     }
 }
 
-/// A ring and the staged rows may lie as far apart as two rows of a tile would: what lies between them is
-/// not theirs. Here it is NaN.
-#[test]
-fn rows_between_the_ring_and_the_staged_ones_are_not_read() {
-    let Some(mut bench) = Bench::new() else { return };
-    let (head_dim, window, first) = (64usize, 8usize, 40usize);
-    let row = 2 * head_dim;
-    for position in first..first + window {
-        // SAFETY: the front of the arena. NaN: what is read and was not written shows.
-        unsafe { bench.gpu.fill(bench.arena.address(), 0xff, 1 << 20).expect("it is filled") };
-        let base = bench.arena.address();
-        let numbers = vec![f16::ONE; window * head_dim];
-        let [keys, values] = [base, base + (1 << 19)];
-        // The last row of a tile of 64, counted from the row of the first position that is seen.
-        let apart = (((position + 1 - window) % window + 63) * row) as u64;
-        for rows in [keys, values] {
-            let staged = bytemuck::cast_slice(&numbers[..head_dim]);
-            // SAFETY: both lie in the arena.
-            unsafe {
-                bench.gpu.upload(rows, bytemuck::cast_slice(&numbers)).expect("it is copied");
-                bench.gpu.upload(rows + apart, staged).expect("it is copied");
-            }
-        }
-        bench.next = base + (3 << 18);
-        let q = vec![0.1; 8 * head_dim];
-        let attend = Attend {
-            cache: KvLayer {
-                stored: Rows { keys, values, ..Rows::default() },
-                staged: Rows { keys: keys + apart, values: values + apart, ..Rows::default() },
-                kv_heads: 1,
-                head_dim: head_dim as i32,
-                window: window as i32,
-                padding: 0,
-            },
-            q: bench.put_floats(&q),
-            out: bench.take(4 * 8 * head_dim),
-            stride: (8 * head_dim) as u64,
-            first: position as i32,
-            staged_first: position as i32,
-            tokens: 1,
-            heads: 8,
-        };
-        launch(&bench, &attend, 0, 1);
-        let found = bench.floats(attend.out, 8 * head_dim);
-        assert!(found.iter().all(|x| (x - 1.0).abs() < 1e-3), "at {position}: {found:?}");
-    }
-}
-
 #[test]
 fn attention_of_a_chunk_is_that_of_f64_however_it_is_cut() {
     let Some(mut bench) = Bench::new() else { return };

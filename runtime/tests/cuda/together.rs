@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
+use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
     BatchProduct, Input, Kind, Matrix, PRODUCT_THREADS, TokenProduct, TokenResult,
     batch_digit_bytes, digit_bytes,
