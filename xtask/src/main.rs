@@ -18,8 +18,9 @@ struct Arguments {
 enum Command {
     /// Build `kernels/cuda/` into `kernels/prebuilt/`, for every kind of card.
     Kernels {
-        /// Change nothing; fail if what is committed is not what the sources give, or if nvcc warns
-        /// of something. Where the compilers' wheels cannot be had this says so and passes.
+        /// Change nothing; fail if what is committed is not what the sources give, or, without
+        /// `--only`, if nvcc warns of something. Where the compilers' wheels cannot be had this
+        /// says so and passes.
         #[arg(long)]
         check: bool,
         /// Only the targets with these names (`sm_90`, `compute_75`).

@@ -183,7 +183,7 @@ fn what_cannot_be_measured_is_refused_by_name() {
     // The depths that are measured by default are more than this model has positions.
     assert!(refuse(2, &ask).contains("at most 4096, the positions of the context"));
     for (flags, expected) in [
-        (&["--depth", "none", "--prompt-tokens", "none"][..], "depths and prompts"),
+        (&["--depth", "none", "--prompt-tokens", "none"][..], "depths, prompts and slots"),
         (&["--depth", "1,x"], "`x` is no number of tokens"),
         (&["--prompt-tokens", "0"], "tokens of a prompt"),
         (&["--steps", "0"], "steps"),

@@ -26,7 +26,7 @@ fn every_cell_of_the_notebook_runs_on_the_cpu() {
     for found in [
         "models run on the CPU",
         "unaccounted: 0",
-        "| context 1024 |",
+        "| context 4096 |",
         "auto: ",
         "prompt tokens a second",
         "depth 256: ",

@@ -85,9 +85,11 @@ impl Roundings {
     /// Attention of single tokens, and of prompts on ordinary cores: f32, or two f16 numbers.
     pub const SINGLE: Self = Self { attention: 1.0 / (1 << 21) as f64, q8: false };
     /// Attention of prompts on tensor cores: f16.
+    #[allow(dead_code, reason = "for the suite of cards")]
     pub const PROMPT: Self = Self { attention: 1.0 / (1 << 11) as f64, q8: false };
 
     /// The same with a q8 cache.
+    #[allow(dead_code, reason = "for the suite of cards")]
     pub const fn with_q8(self) -> Self {
         Self { q8: true, ..self }
     }
