@@ -25,7 +25,7 @@ fn random_settings_take_what_was_planned_and_answer() {
     let mut below = |end: usize| random.next_u32() as usize % end;
     let (mut largest_gap, mut refused) = (0, 0);
     for setting in 0..200 {
-        let slots = [1, 1 + below(3), 1 + below(64)][below(3)];
+        let slots = [1, 1 + below(3), 1 + below(48)][below(3)];
         let options = CudaOptions {
             memory: Some((16 + below(600)) << 20),
             context: [None, Some(64 + below(900))][below(2)],

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
-use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
     BatchProduct, Input, Kind, Matrix, PRODUCT_THREADS, TokenProduct, TokenResult,
     batch_digit_bytes, digit_bytes,
@@ -233,7 +232,7 @@ fn answers_together_have_the_bits_of_each_alone() {
                 .map(|&answer| DecodeStep {
                     slot: slots[answer],
                     token: answers[answer][prompt_of(answer) + found[answer].len()],
-                    logits: (answer + found[answer].len()) % 3 != 0,
+                    logits: !(answer + found[answer].len()).is_multiple_of(3),
                 })
                 .collect();
             for (&answer, decoded) in present.iter().zip(together.decode_together(&steps)) {
