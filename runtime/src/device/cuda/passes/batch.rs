@@ -29,22 +29,28 @@ impl Passes<'_> {
     pub fn takes_batches(&self) -> bool {
         let tokens = self.layout.batch.tokens;
         let card = self.gpu.card();
-        let takes = |parts: &[Matrix]| {
+        let takes = |result: TokenResult, parts: &[Matrix]| {
             let (multiprocessors, room) = (card.multiprocessors, card.shared_memory);
             let shared = || {
-                BatchProduct::new(TokenResult::Plain, parts, tokens, multiprocessors, room)
-                    .launch(TokenResult::Plain)
+                BatchProduct::new(result, parts, tokens, multiprocessors, room)
+                    .launch(result)
                     .shared
             };
-            TokenResult::Plain.takes(parts) && shared() + STATIC_SHARED <= room
+            result.takes(parts) && shared() + STATIC_SHARED <= room
         };
         let heads = self.text.num_attention_heads;
         let inputs = &self.layout.weights.per_layer_inputs;
         tokens > 1
             && self.tensor_token
-            && inputs.as_ref().is_none_or(|inputs| takes(&[inputs.model_projection.matrix]))
+            && inputs.as_ref().is_none_or(|inputs| {
+                takes(TokenResult::Plain, &[inputs.model_projection.matrix])
+            })
             && self.text.layers.iter().all(|layer| has_attention(heads, layer, self.kv))
-            && self.layout.weights.layers.iter().all(|layer| takes(&[layer.down_proj.matrix]))
+            // The widest matrices, and the ones of which two tiles lie in shared memory at once.
+            && self.layout.weights.layers.iter().all(|layer| {
+                takes(TokenResult::Plain, &[layer.down_proj.matrix])
+                    && takes(TokenResult::Geglu, &gate_and_up(layer))
+            })
     }
 
     /// A decode step of several sequences, whose tokens and slots are in the batch's work space: to the
