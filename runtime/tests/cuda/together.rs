@@ -3,6 +3,7 @@
 use crate::bench::{Bench, activations, weight};
 use crate::shared_card;
 use crate::support::random;
+use crate::token::SHAPES;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use std::ffi::c_void;
@@ -17,18 +18,6 @@ use w4pack_kernels::cuda::parameters::{
 use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, Products};
 use w4pack_runtime::device::{DecodeStep, Decoded, Slot, Wanted, Work};
 use w4pack_runtime::{Device, RuntimeError};
-
-/// Rows and columns: those of E2B with fewer rows, and odd ones.
-const SHAPES: [(usize, usize); 8] = [
-    (544, 1536),
-    (96, 2048),
-    (96, 4096),
-    (64, 6144),
-    (32, 12288),
-    (256, 256),
-    (64, 384),
-    (32, 2560),
-];
 
 const MOST: usize = 16;
 

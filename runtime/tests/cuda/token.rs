@@ -12,7 +12,7 @@ use w4pack_kernels::cuda::parameters::{
 };
 
 /// Rows and columns: those of E2B with fewer rows, and odd ones.
-const SHAPES: [(usize, usize); 8] = [
+pub const SHAPES: [(usize, usize); 8] = [
     (544, 1536),
     (96, 2048),
     (96, 4096),
