@@ -5,7 +5,8 @@
 
 use crate::support::*;
 use serde_json::json;
-use w4pack_fake_hub::{Answer, FaultKind, Port, TOKEN, Transfer};
+use w4pack_fake_hub::wire::Answer;
+use w4pack_fake_hub::{FaultKind, Port, TOKEN, Transfer};
 use w4pack_hub::HubError;
 use w4pack_hub::publish::Publication;
 
