@@ -37,6 +37,14 @@ pub enum EvalError {
         /// What was found.
         finding: String,
     },
+    /// Questions came without ground truth, and none lies where BFCL keeps it.
+    #[error("`{data}` holds questions, and there is no `{answers}` with their ground truth")]
+    NoGroundTruth {
+        /// The file of questions.
+        data: String,
+        /// Where the ground truth was looked for.
+        answers: String,
+    },
     /// A setting is out of range.
     #[error("{name} is {value}: {expected}")]
     Setting {
@@ -103,6 +111,9 @@ impl EvalError {
         match self {
             Self::OtherSettings { .. } | Self::OtherQuestion { .. } => {
                 Some("give another --out, or remove the file to begin again".into())
+            }
+            Self::NoGroundTruth { .. } => {
+                Some("--answers FILE names the file of the ground truth".into())
             }
             Self::NoAnswer { source, .. } if source.is_about_the_question() => Some(
                 "answers so far are kept; --failures-are-wrong counts such questions as wrong and \

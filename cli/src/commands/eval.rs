@@ -27,6 +27,7 @@ use w4pack_format::digest::sha256;
 use w4pack_format::manifest::MANIFEST_FILE;
 use w4pack_runtime::Sampling;
 use w4pack_runtime::chat::ChatText;
+use w4pack_runtime::weights::fingerprint;
 
 /// Wait before a failed request is repeated for the first time.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -205,16 +206,19 @@ impl Manner<'_> {
         let text = text.ok_or_else(|| {
             Usage::new(format!("`{name}` has no tokenizer or no chat template to ask through"))
         })?;
-        // Another conversion under the same name is another model.
-        let manifest = match source.size(MANIFEST_FILE) {
-            Some(_) => Some(sha256(&source.read_file(MANIFEST_FILE)?)),
-            None => None,
+        // Another conversion, or other weights, under the same name are another model.
+        let (kind, hash) = match source.size(MANIFEST_FILE) {
+            Some(_) => ("manifest_sha256", sha256(&source.read_file(MANIFEST_FILE)?)),
+            None => {
+                let bytes = fingerprint(&checkpoint)?;
+                ("weights_blake3", bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+            }
         };
         let weights = match asking.engine.weights {
             WeightsName::Codes => "codes",
             WeightsName::Bf16 => "bf16",
         };
-        let identity = json!({"model": name, "manifest_sha256": manifest, "weights": weights});
+        let identity = json!({"model": name, kind: hash, "weights": weights});
         let engine = engine::open(&checkpoint, &asking.engine, 1, self.quiet)?;
         if !self.quiet {
             eprintln!("model: {name}, {}", engine.device());

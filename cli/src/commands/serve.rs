@@ -143,7 +143,7 @@ fn load(files: Files, arguments: &ServeArguments, name: &str, quiet: bool) -> Re
     })?;
     match text.template() {
         Some(template) => template.warnings().iter().for_each(|warning| {
-            warn(&format!("`{name}`, {}: {warning}", template.file()));
+            warn(&format!("`{name}`: {warning}"));
         }),
         None => {
             warn(&format!("`{name}` has no chat template: /v1/completions works, chats do not"))

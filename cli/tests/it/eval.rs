@@ -48,6 +48,25 @@ fn recall_on_a_local_model_is_resumed_compared_and_plotted() {
     assert!(talk.contains("`temperature`") && talk.contains("hint:"), "{talk}");
 }
 
+/// Other weights under the same name are another model, also where no manifest says so.
+#[test]
+fn answers_of_other_weights_under_the_same_path_are_not_taken_for_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, out) = (folder.path().join("model"), folder.path().join("out.jsonl"));
+    for seed in ["1", "2"] {
+        let _ = fs::remove_dir_all(&model);
+        succeed(&["fixture", "tiny", "--seed", seed, "--out", text(&model), "--quiet"]);
+        let ask = ["eval", "recall", "--model", text(&model), "--out", text(&out)];
+        let ask = [&ask[..], &FEW, &["--limit", "1"]].concat();
+        if seed == "1" {
+            succeed(&ask);
+        } else {
+            let talk = refuse(2, &ask);
+            assert!(talk.contains("weights_blake3") && talk.contains("hint:"), "{talk}");
+        }
+    }
+}
+
 #[test]
 fn wrong_use_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -55,6 +74,8 @@ fn wrong_use_is_named() {
     fs::write(&data, "{\"question\": \"1 + 1?\", \"answer\": \"two\"}\n").unwrap();
     let talk = refuse(2, &["eval", "gsm8k", "--data", text(&data)]);
     assert!(talk.contains("line 1") && talk.contains("####"), "{talk}");
+    let talk = refuse(2, &["eval", "bfcl", "--data", text(&data)]);
+    assert!(talk.contains("possible_answer") && talk.contains("hint: --answers"), "{talk}");
     let url = ["eval", "recall", "--url", "http://example.com/v1"];
     let talk = refuse(2, &url);
     assert!(talk.contains("--model"), "{talk}");

@@ -122,6 +122,36 @@ fn field_case_05_converting_three_shards_leaves_no_index_and_no_leftovers() {
     succeed(&["verify", text(&out), "--source", text(&source), "--quiet"]);
 }
 
+/// Files of names that nobody knows may be part of a tokenizer or a template: they are carried over,
+/// and what is left out for another reason does not stand against the proof.
+#[test]
+fn files_of_unknown_names_are_carried_over_and_proved() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = (folder.path().join("source"), folder.path().join("packed"));
+    succeed(&["fixture", "tiny", "--out", text(&source), "--quiet"]);
+    for (name, content) in [
+        ("reference_answers.json", "[1]"),
+        ("vision.jinja", "{{ x }}"),
+        ("spiece.model", "\u{0}"),
+        ("pytorch_model.bin.index.json", "{}"),
+        ("pytorch_model.bin", "old"),
+        ("training.log", "loss 0"),
+    ] {
+        std::fs::write(source.join(name), content).unwrap();
+    }
+    let converted = succeed(&["convert", text(&source), "--out", text(&out), "--json"]);
+    let converted = stdout_json(&converted);
+    let names = |key: &str| converted[key].to_string();
+    for name in ["reference_answers.json", "vision.jinja", "spiece.model"] {
+        assert!(names("copied_files").contains(name), "{converted}");
+    }
+    for name in ["pytorch_model.bin.index.json", "pytorch_model.bin\"", "training.log"] {
+        assert!(!out.join(name.trim_matches('"')).exists() && converted.to_string().contains(name));
+    }
+    let verified = succeed(&["verify", text(&out), "--source", text(&source), "--json"]);
+    assert_eq!(stdout_json(&verified)["unaccounted"], 0);
+}
+
 #[test]
 fn field_case_01_shared_layers_need_no_keys_and_surplus_ones_are_left_out() {
     let folder = tempfile::tempdir().unwrap();

@@ -31,23 +31,12 @@ pub enum CompanionFate {
 const TEMPLATE: &str = "chat_template.jinja";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
-/// Files that a packed checkpoint needs as they are.
-const COPIED: [&str; 14] = [
-    "tokenizer.json",
-    TOKENIZER_CONFIG,
-    "tokenizer.model",
-    "added_tokens.json",
-    "special_tokens_map.json",
-    "vocab.json",
-    "merges.txt",
-    TEMPLATE,
-    "chat_template.json",
-    "generation_config.json",
-    "processor_config.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "response_schema.json",
-];
+/// Endings of what tokenizers, templates and settings are made of. A file of a name that is not known
+/// may be one of them: leaving it out could change answers, copying it cannot.
+const COPIED_ENDINGS: [&str; 3] = [".json", ".jinja", ".model"];
+
+/// A tokenizer's table in a form of its own.
+const MERGES: &str = "merges.txt";
 
 /// Terms that travel with the weights, with any ending.
 const COPIED_STEMS: [&str; 4] = ["LICENSE", "LICENCE", "NOTICE", "USE_POLICY"];
@@ -101,13 +90,16 @@ fn is_of_terms(path: &str) -> bool {
 fn fate_of(checkpoint: &Checkpoint, path: &str) -> CompanionFate {
     if path == CONFIG_FILE {
         CompanionFate::Rewritten
-    } else if Some(path) == checkpoint.index_path() {
+    } else if Some(path) == checkpoint.index_path() || path.ends_with(".index.json") {
         CompanionFate::NotCopied("the output has one file and no index")
     } else if path == "README.md" {
         CompanionFate::NotCopied("the source's card describes the source")
     } else if path.contains('/') {
         CompanionFate::NotCopied("it lies in a subfolder")
-    } else if COPIED.contains(&path) || is_of_terms(path) {
+    } else if path == MERGES
+        || COPIED_ENDINGS.iter().any(|ending| path.ends_with(ending))
+        || is_of_terms(path)
+    {
         CompanionFate::Copied
     } else if checkpoint.strays().iter().any(|stray| stray == path) {
         CompanionFate::NotCopied("weights that belong to no index")

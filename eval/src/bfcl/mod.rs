@@ -37,6 +37,12 @@ pub struct BfclOptions {
 /// ground truth that does not fit the declarations.
 pub fn questions(options: &BfclOptions) -> Result<Vec<Question>> {
     let answers = options.answers.clone().unwrap_or_else(|| beside(&options.data));
+    if options.answers.is_none() && options.data.exists() && !answers.exists() {
+        return Err(EvalError::NoGroundTruth {
+            data: options.data.display().to_string(),
+            answers: answers.display().to_string(),
+        });
+    }
     let mut truths = HashMap::new();
     for (line, object) in objects(&answers)? {
         if let Some(keys) = unknown_keys(&object, &["id", "ground_truth"]) {

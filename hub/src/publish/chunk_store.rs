@@ -71,7 +71,13 @@ impl Hub {
         head: &str,
         error: &HFError,
     ) -> HubError {
-        if let HFError::Conflict { .. } = error {
+        // Precondition failed: the head is not the one that the commit was to follow.
+        let overtaken = match error {
+            HFError::Conflict { .. } => true,
+            HFError::Http { context } => context.status.as_u16() == 412,
+            _ => false,
+        };
+        if overtaken {
             return self.moved(publication, head);
         }
         let mut problem = error.to_string();

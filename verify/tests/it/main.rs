@@ -4,6 +4,7 @@ mod canonical_steps;
 mod conformance_groups;
 mod damage;
 mod doctor;
+mod doctor_gguf;
 mod good_packs;
 mod inspected;
 mod looks;
