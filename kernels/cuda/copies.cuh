@@ -3,7 +3,7 @@
 #pragma once
 #include "common.cuh"
 
-// BYTES, 8 or 16, around the first-level cache where they are 16; zeros where `on` is false.
+// BYTES, 8 or 16; from sm_80 around the first-level cache where they are 16. Zeros where `on` is false.
 template <int BYTES> __device__ __forceinline__ void copy(void *to, const void *from, bool on) {
 #if __CUDA_ARCH__ >= 800
     const u32 address = (u32)__cvta_generic_to_shared(to);
@@ -14,8 +14,10 @@ template <int BYTES> __device__ __forceinline__ void copy(void *to, const void *
         asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(address), "l"(from),
                      "r"(on ? 8 : 0));
 #else
-    if (BYTES == 16) *(uint4 *)to = on ? __ldcg((const uint4 *)from) : make_uint4(0, 0, 0, 0);
-    else *(uint2 *)to = on ? __ldcg((const uint2 *)from) : make_uint2(0, 0);
+    // Through the first-level cache, for warps share what is fetched: of a row 64 bytes each, of its steps 8.
+    // No kernel starts there before the one that wrote what it copies has ended.
+    if (BYTES == 16) *(uint4 *)to = on ? __ldg((const uint4 *)from) : make_uint4(0, 0, 0, 0);
+    else *(uint2 *)to = on ? __ldg((const uint2 *)from) : make_uint2(0, 0);
 #endif
 }
 // The thread's copies since the last call are a group.
