@@ -12,7 +12,8 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `job.rs` | what goes in and comes out: [`Job`], [`Event`], [`Summary`], [`Refusal`] |
-//! | `worker.rs` | the thread: admission, rounds, stopping |
+//! | `worker.rs` | the thread: messages, places, stopping |
+//! | `rounds.rs` | what a round computes |
 //! | `admission.rs` | which job gets which slot |
 //! | `running.rs` | one answer on its way through prompt and tokens |
 //! | `held.rs` | what a slot holds of earlier prompts, and how much of it serves the next |
@@ -23,6 +24,7 @@ mod admission;
 mod gauges;
 mod held;
 mod job;
+mod rounds;
 mod running;
 mod store;
 mod worker;
