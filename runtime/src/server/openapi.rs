@@ -17,6 +17,7 @@ use super::{chat, completions, lookups, responses};
         title = "w4pack",
         description = "Gemma 4 in 4 bits behind OpenAI's API. null means absent; unknown fields are refused.",
     ),
+    components(schemas(super::wire::chat::ChatChunk)),
     tags(
         (name = "generation", description = "Answers"),
         (name = "tokens", description = "Text to ids and back"),

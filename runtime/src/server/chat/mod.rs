@@ -21,8 +21,8 @@ use super::service::Service;
 use super::settings;
 use super::shared::Shared;
 use super::sse;
-use super::wire::chat::{ChatChunk, ChatReply, ChatRequest, ToolChoice};
-use super::wire::{Failures, Refusals};
+use super::wire::chat::{ChatReply, ChatRequest, ToolChoice};
+use super::wire::{Failures, Refusals, StreamEvent};
 use crate::chat::Conversation;
 
 /// Answers a conversation, whole or as a stream.
@@ -33,7 +33,7 @@ use crate::chat::Conversation;
     request_body = ChatRequest,
     responses(
         (status = 200, description = "The answer; with `stream`, events that end in `[DONE]`.", content(
-            (ChatReply = "application/json"), (ChatChunk = "text/event-stream"))),
+            (ChatReply = "application/json"), (StreamEvent = "text/event-stream"))),
         Refusals,
         Failures,
     )

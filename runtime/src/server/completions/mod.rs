@@ -20,7 +20,7 @@ use super::sse::{self, Message, Translator};
 use super::wire::completions::{
     CompletionChoice, CompletionLogprobs, CompletionPrompt, CompletionReply, CompletionRequest,
 };
-use super::wire::{Failures, Refusals, Timings, TokenLogprob, Usage};
+use super::wire::{Failures, Refusals, StreamEvent, Timings, TokenLogprob, Usage};
 
 /// Goes on with a text or with token ids, whole or as a stream.
 #[utoipa::path(
@@ -30,7 +30,7 @@ use super::wire::{Failures, Refusals, Timings, TokenLogprob, Usage};
     request_body = CompletionRequest,
     responses(
         (status = 200, description = "The answers; with `stream`, events that end in `[DONE]`.", content(
-            (CompletionReply = "application/json"), (CompletionReply = "text/event-stream"))),
+            (CompletionReply = "application/json"), (StreamEvent = "text/event-stream"))),
         Refusals,
         Failures,
     )

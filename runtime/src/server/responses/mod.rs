@@ -24,7 +24,7 @@ use super::shared::Shared;
 use super::sse::{self, Translator};
 use super::wire::chat::ToolChoice;
 use super::wire::responses::{ResponsesReply, ResponsesRequest};
-use super::wire::{Failures, Refusals};
+use super::wire::{Failures, Refusals, StreamEvent};
 use crate::chat::Conversation;
 
 /// Answers an input, whole or as a stream. Nothing is stored.
@@ -35,7 +35,7 @@ use crate::chat::Conversation;
     request_body = ResponsesRequest,
     responses(
         (status = 200, description = "The answer; with `stream`, events that end in `response.completed` or `response.incomplete`.", content(
-            (ResponsesReply = "application/json"), (String = "text/event-stream"))),
+            (ResponsesReply = "application/json"), (StreamEvent = "text/event-stream"))),
         Refusals,
         Failures,
     )

@@ -131,6 +131,14 @@ pub struct PromptTokensDetails {
     pub cached_tokens: usize,
 }
 
+/// An event of a stream.
+#[derive(ToSchema)]
+pub struct StreamEvent {
+    /// JSON: of a chat a `ChatChunk`, of a completion a `CompletionReply`, of a response an object with its
+    /// `type`; or `[DONE]`, with which the first two end.
+    pub data: String,
+}
+
 /// How long it took. With several choices: the longest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, ToSchema)]
 pub struct Timings {
