@@ -27,7 +27,7 @@ impl CudaDevice {
         let mut spans = Vec::new();
         for cache in self.layout.caches[slot.0].iter().flatten().filter(kind) {
             let runs = match cache.window {
-                0 => vec![0..positions],
+                0 => std::iter::once(0..positions).collect(),
                 window => ring_runs(positions, window as usize, cache.ring as usize),
             };
             let row = cache.kv_heads as usize * cache.head_dim as usize;
