@@ -119,7 +119,7 @@ template <int HEAD_DIM> __device__ __forceinline__ void attend(const Attend &a) 
     const int first_tile = begin / TILE, tiles = (end + TILE - 1) / TILE - first_tile;
 
     // Where a position's row is; of positions outside what is stored some row that is, to be masked.
-    const int ring_first = window ? a.staged_first % window : 0;
+    const int ring_first = window ? a.staged_first % a.cache.ring : 0;
     const u32 row_chunks = a.cache.kv_heads * HEAD_CHUNKS;
     auto row_of = [&](int p, const void *stored, const void *staged) -> const uint4 * {
         p = max(begin, min(p, end - 1));
@@ -128,7 +128,7 @@ template <int HEAD_DIM> __device__ __forceinline__ void attend(const Attend &a) 
             const int behind = p - a.staged_first; // the first staged row; of the ring at most a turn
             from = behind < 0 ? stored : staged;
             p = behind < 0 ? ring_first + behind : behind;
-            if (p < 0) p += window;
+            if (p < 0) p += a.cache.ring;
         }
         return (const uint4 *)from + (u32)p * row_chunks + kv_head * HEAD_CHUNKS;
     };

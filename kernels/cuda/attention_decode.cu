@@ -138,7 +138,7 @@ __device__ __forceinline__ void attention(const Attention &a) {
         // The token's own key and value. Every block that reads them writes them (to the last bit
         // the same), so that none has to wait for another.
         const bool is_key = warp == 2;
-        const int slot = a.cache.window ? position % a.cache.window : position;
+        const int slot = a.cache.window ? position % a.cache.ring : position;
         float head[N];
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -163,7 +163,7 @@ __device__ __forceinline__ void attention(const Attention &a) {
 #pragma unroll
         for (int j = 0; j < KEYS; j++) {
             const int p = min(first + j, end - 1); // beyond the end a copy of the last one
-            const int slot = a.cache.window ? p % a.cache.window : p;
+            const int slot = a.cache.window ? p % a.cache.ring : p;
             const size_t index = slot * row_size + column + lane * VECTOR;
 #pragma unroll
             for (int c = 0; c < VECTORS; c++) to[c][j].load(rows, steps, index + c * 32 * VECTOR);

@@ -91,7 +91,7 @@ template <int TYPE, int HEAD_DIM> __device__ __forceinline__ void attend(const A
     auto locate = [&](int p, const Rows *&rows) -> u64 {
         const bool is_staged = window && p >= a.staged_first;
         rows = is_staged ? &a.cache.staged : &a.cache.stored;
-        const u64 row = is_staged ? p - a.staged_first : window ? p % window : p;
+        const u64 row = is_staged ? p - a.staged_first : window ? p % a.cache.ring : p;
         return row * row_size + kv_head * HEAD_DIM;
     };
 
@@ -201,12 +201,12 @@ template <int TYPE> __device__ __forceinline__ void commit(const Commit &a) {
     let_next_start();
     wait_for_previous();
     const u64 row_size = (u64)a.cache.kv_heads * a.cache.head_dim;
-    const int from = max(0, a.tokens - a.cache.window);
+    const int from = max(0, a.tokens - a.cache.ring);
     const u64 count = (u64)(a.tokens - from) * row_size;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count;
          i += (u64)gridDim.x * blockDim.x) {
         const u64 row = from + i / row_size, column = i % row_size;
-        const u64 to = (a.first + row) % a.cache.window * row_size + column;
+        const u64 to = (a.first + row) % a.cache.ring * row_size + column;
         const u64 source = row * row_size + column;
         ((E *)a.cache.stored.keys)[to] = ((const E *)a.cache.staged.keys)[source];
         ((E *)a.cache.stored.values)[to] = ((const E *)a.cache.staged.values)[source];

@@ -1,7 +1,8 @@
 // The cache of keys and values: where a position lies, and how a number is stored.
 //
 // Rows are [kv_heads, head_dim]. A full layer has a row for every position; a sliding layer a ring
-// of `window` rows, position p in row p % window. Rows of a prefill chunk are staged beside the
+// of `ring` rows, position p in row p % ring: a window's, and a few more, so that tokens that are only
+// tried overwrite nothing that the ones before them see. Rows of a prefill chunk are staged beside the
 // ring until the chunk is done: its early queries still need what its late keys will overwrite.
 #pragma once
 #include "common.cuh"
@@ -25,8 +26,8 @@ struct KvLayer {
     Rows staged; // of positions from `first` on; used by sliding layers in prefill
     int kv_heads;
     int head_dim;
-    int window; // 0: a full layer
-    int padding;
+    int window; // positions that a query sees, itself included; 0: a full layer
+    int ring;   // rows of a sliding layer, at least `window`
 };
 
 template <int TYPE> struct Element { typedef u16 type; };

@@ -1,5 +1,6 @@
 // Attention of one token on tensor cores, for eight query heads that share keys and values in f16; or of
-// one token each of several sequences, which do not meet: every block works for one token.
+// one token each of several sequences, which do not meet: every block works for one token. Tokens that one
+// sequence tries see each other's keys and values, which `token_keys` has stored.
 //
 // Idea: the scores of 16 keys for 8 heads are one row of tensor-core products with the keys as they lie
 // in the cache (a lane's 16 bytes are two fragments) and q as a high and a low f16. The weighted sum
@@ -49,6 +50,8 @@ struct TokenAttention {
     u64 slot_bytes;   // from a slot's rows to the next one's
     int qkv_stride;   // numbers from a token's q, k and v to the next one's
     int turns_stride;
+    int is_draft; // the tokens are of one sequence, at neighbouring positions from the first one's on
+    int padding;
 };
 
 // Digits of one token's head: what a warp's lanes hold.
@@ -119,16 +122,18 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
     let_next_start();
     // No kernel of a step writes positions and slots: the host does, before the first.
     const int position = a.step[token].position;
+    // Rows from here on are not there before the wait: the token's own, and of a draft all of its tokens'.
+    const int fresh = a.is_draft ? a.step[0].position : position;
     const size_t slot_at = (a.slots ? a.slots[token] * a.slot_bytes : 0) / sizeof(__half) + kv_head * HEAD_DIM;
     const __half *keys = (const __half *)a.cache.stored.keys + slot_at;
     const __half *values = (const __half *)a.cache.stored.values + slot_at;
     const Range range(position, SLIDING ? a.cache.window : 0, a.max_pieces);
     const int begin = range.first + blockIdx.x * range.size;
     const int end = min(begin + range.size, position + 1);
-    const int begin_slot = SLIDING ? begin % a.cache.window : begin;
+    const int begin_slot = SLIDING ? begin % a.cache.ring : begin;
     auto row_of = [&](int p) {
         int slot = begin_slot + min(p, end - 1) - begin; // beyond the end a copy of the last one
-        if (SLIDING && slot >= a.cache.window) slot -= a.cache.window;
+        if (SLIDING && slot >= a.cache.ring) slot -= a.cache.ring;
         return slot * row_size;
     };
     // Keys 16 * warp + r and 8 further of a tile of 64, and of 16 of them the values 2t, 2t+1, 2t+8 and
@@ -155,9 +160,8 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
         }
     };
     if (HELD) {
-        // What earlier steps have stored does not change: it comes before the wait. Only the token's
-        // own row is not there yet, and comes again later; so nothing here may stay in the
-        // first-level cache.
+        // What earlier steps have stored does not change: it comes before the wait. Only fresh rows are
+        // not there yet, and come again later; so nothing here may stay in the first-level cache.
         if (begin < end) {
             load_keys(begin);
 #pragma unroll
@@ -219,9 +223,9 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
             const int key = first + KEYS * warp + r;
             if (!HELD || first > begin) {
                 load_keys(first);
-            } else if (end == position + 1 && first + TILE >= end) {
-                // The token's own row, and copies of it, are there now.
-                if (key + 8 >= position) load_keys(first);
+            } else if (end > fresh && first + TILE > fresh) {
+                // Fresh rows, and copies of the last one, are there now.
+                if (key + 8 >= fresh) load_keys(first);
             }
             float high_scores[4] = {}, low_scores[4] = {};
 #pragma unroll
@@ -235,10 +239,10 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
                 mma_halves(high_scores, back, high.z, high.w);
                 mma_halves(low_scores, back, low.z, low.w);
             }
-            if (!HELD || first > begin || (end == position + 1 && first + TILE >= end))
+            if (!HELD || first > begin || (end > fresh && first + TILE > fresh))
 #pragma unroll
                 for (int tile = 0; tile < EARLY; tile++)
-                    if (!HELD || first > begin || first + KEYS * (tile + 1) > position)
+                    if (!HELD || first > begin || first + KEYS * (tile + 1) > fresh)
                         load_values(first, tile);
 
             float scores[4];

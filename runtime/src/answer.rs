@@ -1,8 +1,9 @@
 //! An answer in the making: which token comes next, and when it is the last.
 
 use crate::constraint::{Allowed, Constraint};
-use crate::engine::FinishReason;
+use crate::device::Decoded;
 use crate::error::Result;
+use crate::generation::FinishReason;
 use crate::sampling::{Chooser, Chosen};
 
 /// What the next token needs of the device.
@@ -14,8 +15,8 @@ pub(crate) enum Needed {
     Logits,
 }
 
-/// An answer so far. For each token: [`Answer::prepare`], then [`Answer::take`] or
-/// [`Answer::choose`], then [`Answer::finished`].
+/// An answer so far. For each token: [`Answer::prepare`], then [`Answer::choose`] or, of what a device was
+/// asked for, [`Answer::decide`], then [`Answer::finished`].
 pub(crate) struct Answer {
     chooser: Chooser,
     constraint: Option<Box<dyn Constraint>>,
@@ -68,7 +69,7 @@ impl Answer {
     }
 
     /// The device's likeliest token.
-    pub fn take(&mut self, id: u32) -> Result<Chosen> {
+    fn take(&mut self, id: u32) -> Result<Chosen> {
         let chosen = self.chooser.take(id);
         self.accept(chosen)
     }
@@ -78,6 +79,14 @@ impl Answer {
         let allowed = if self.masked { Allowed::Only(&self.mask) } else { Allowed::Anything };
         let chosen = self.chooser.choose(logits, allowed)?;
         self.accept(chosen)
+    }
+
+    /// Takes or chooses, by what the device was asked for.
+    pub fn decide(&mut self, decoded: Decoded) -> Result<Chosen> {
+        match decoded {
+            Decoded::Likeliest(id) => self.take(id),
+            Decoded::Logits(logits) => self.choose(&logits),
+        }
     }
 
     fn accept(&mut self, chosen: Chosen) -> Result<Chosen> {

@@ -29,6 +29,8 @@ pub struct Cache<S> {
     layers: Vec<Option<LayerCache<S>>>,
     /// Positions stored.
     length: usize,
+    /// The first position that all rings have the row of.
+    oldest: usize,
     /// Positions there may be.
     context: usize,
 }
@@ -67,7 +69,7 @@ impl<S: Pod + Default> Cache<S> {
         };
         let layers =
             config.layers.iter().map(|l| l.kv_source.is_none().then(|| layer(l))).collect();
-        Self { layers, length: 0, context }
+        Self { layers, length: 0, oldest: 0, context }
     }
 
     /// Positions stored; the next token's position.
@@ -111,12 +113,19 @@ impl<S: Pod + Default> Cache<S> {
         self.layers[number].as_mut().expect("the layer owns keys and values")
     }
 
-    /// Stores what the pass has staged: `tokens` more positions.
+    /// Stores what the pass has staged, of its first `tokens` positions, and drops the rest.
     pub fn commit(&mut self, tokens: usize) {
         for layer in self.layers.iter_mut().flatten() {
             layer.commit(tokens);
         }
         self.length += tokens;
+        let window = self.window().unwrap_or(self.length);
+        self.oldest = self.oldest.max(self.length.saturating_sub(window));
+    }
+
+    /// Rows of a ring; `None`: no layer has one.
+    fn window(&self) -> Option<usize> {
+        self.layers.iter().flatten().find_map(|layer| layer.ring)
     }
 }
 

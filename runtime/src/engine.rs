@@ -1,17 +1,22 @@
 //! One request in, its tokens out. Many at once: `scheduler/`.
 
-use crate::answer::{Answer, Needed};
+mod decoding;
+
+use crate::answer::Answer;
 use crate::device::cuda::{CudaDevice, LoadReport, Sizes};
 use crate::device::{Cpu, CpuDevice, Device, Pool, Slot, Wanted, Work, physical_cores};
 use crate::error::{Result, RuntimeError};
 use crate::forward::check_ids;
+use crate::generation::{Generation, Request};
 use crate::model::{MemoryPlan, Model};
 use crate::number::Kept;
-use crate::sampling::{Adjustments, Chooser, Sampling};
+use crate::sampling::{Adjustments, Chooser};
+use crate::speculation::{MakeDrafter, Speculation, Speculator};
+use decoding::Decoding;
 use half::{bf16, f16};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use w4pack_format::config::Config;
 use w4pack_kernels::cpu::{CacheNumber, Kernels, Precision};
 
@@ -57,79 +62,6 @@ impl Default for EngineOptions {
     }
 }
 
-/// What to generate.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Request {
-    /// Ids of the prompt, `<bos>` included if there is to be one.
-    pub prompt: Vec<u32>,
-    /// Tokens to generate at most; `None`: until the context is full.
-    pub max_tokens: Option<usize>,
-    /// Ids that end the answer.
-    pub stop_ids: Vec<u32>,
-    /// Treat stop ids as any other token.
-    pub ignore_eos: bool,
-    /// How tokens are chosen.
-    pub sampling: Sampling,
-    /// Return the logits of every position, prompt included. Then no position can skip the
-    /// KV-shared layers, so that reading the prompt takes longer.
-    pub logits: bool,
-}
-
-/// Why an answer ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FinishReason {
-    /// A stop id was generated.
-    Stop,
-    /// `max_tokens` were generated.
-    Length,
-    /// The caller asked to stop.
-    Cancelled,
-}
-
-impl FinishReason {
-    /// `stop`, `length` or `cancelled`.
-    pub fn name(self) -> &'static str {
-        match self {
-            FinishReason::Stop => "stop",
-            FinishReason::Length => "length",
-            FinishReason::Cancelled => "cancelled",
-        }
-    }
-}
-
-/// A finished answer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Generation {
-    /// The generated ids; a stop id that ended the answer is the last.
-    pub tokens: Vec<u32>,
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Why it ended.
-    pub finish_reason: FinishReason,
-    /// The seed that repeats this answer; `None` for a greedy one.
-    pub seed: Option<u64>,
-    /// If asked for: `[prompt + generated - 1, vocabulary]`. Row `prompt - 1 + k` chose token `k`.
-    pub logits: Option<Vec<f32>>,
-    /// From the start until the first token was chosen.
-    pub prefill: Duration,
-    /// From then until the last token was chosen: one step fewer than there are tokens.
-    pub decode: Duration,
-}
-
-impl Generation {
-    /// Prompt tokens read in a second.
-    pub fn prefill_tokens_per_second(&self) -> f64 {
-        self.prompt_tokens as f64 / self.prefill.as_secs_f64()
-    }
-
-    /// Tokens generated in a second, the first one (it belongs to the prompt) not counted; `None`
-    /// for an answer of one token.
-    pub fn decode_tokens_per_second(&self) -> Option<f64> {
-        let steps = self.tokens.len().checked_sub(1).filter(|&steps| steps > 0)?;
-        Some(steps as f64 / self.decode.as_secs_f64())
-    }
-}
-
 /// What a card holds and how it got there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CardReport {
@@ -151,6 +83,7 @@ pub struct Engine {
     notes: Vec<String>,
     card: Option<CardReport>,
     device: Box<dyn Device>,
+    speculator: Speculator,
     context: usize,
     chunk: usize,
 }
@@ -202,7 +135,25 @@ impl Engine {
         if options.chunk == 0 {
             return Err(setting("chunk", 0, "at least 1".into()));
         }
-        Ok(Self { config, notes, card: None, device, context, chunk: options.chunk })
+        let speculator = Speculator::new(Speculation::Off, None, device.most_tried());
+        Ok(Self { config, notes, card: None, device, speculator, context, chunk: options.chunk })
+    }
+
+    /// The same, guessing tokens ahead; an engine is made without. Answers stay as they are to the last bit.
+    ///
+    /// Errors: [`Speculation::Ngram`] on a device that runs tokens one by one.
+    pub fn speculating(self, speculation: Speculation) -> Result<Self> {
+        let most = self.device.most_tried();
+        if speculation == Speculation::Ngram && most < 2 {
+            return Err(RuntimeError::NoSpeculation { device: self.device() });
+        }
+        Ok(Self { speculator: Speculator::new(speculation, None, most), ..self })
+    }
+
+    /// The same with guesses of another kind.
+    pub fn drafting_with(self, make: MakeDrafter) -> Self {
+        let most = self.device.most_tried();
+        Self { speculator: Speculator::new(Speculation::Ngram, Some(make), most), ..self }
     }
 
     /// The model's configuration.
@@ -267,57 +218,30 @@ impl Engine {
 
     /// What a scheduler takes over.
     pub(crate) fn into_parts(self) -> Parts {
-        let Self { config, device, context, chunk, .. } = self;
-        Parts { config, device, context, chunk }
+        let Self { config, device, speculator, context, chunk, .. } = self;
+        Parts { config, device, speculator, context, chunk }
     }
 
     fn run(
         &mut self,
         request: &Request,
         slot: Slot,
-        mut answer: Answer,
+        answer: Answer,
         token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Generation> {
         let start = Instant::now();
         let mut kept = Vec::new();
         let last = self.prefill(request, slot, &mut kept)?;
-        let (mut tokens, mut first_chosen) = (Vec::new(), start);
-        answer.prepare()?;
-        let mut id = answer.choose(&last)?.id;
+        let mut decoding = Decoding::new(slot, answer, request, kept, token);
+        let mut finish_reason = decoding.first(&last)?;
+        let first_chosen = Instant::now();
         let finish_reason = loop {
-            if tokens.is_empty() {
-                first_chosen = Instant::now();
-            }
-            tokens.push(id);
-            let go_on = token(id);
-            if let Some(reason) = answer.finished(id) {
+            if let Some(reason) = finish_reason {
                 break reason;
             }
-            if go_on.is_break() {
-                break FinishReason::Cancelled;
-            }
-            id = match answer.prepare()? {
-                Needed::Likeliest if !request.logits => {
-                    answer.take(self.device.decode_greedy(slot, id)?)?.id
-                }
-                _ => {
-                    let last = self.device.decode(slot, id)?;
-                    if request.logits {
-                        kept.extend_from_slice(&last);
-                    }
-                    answer.choose(&last)?.id
-                }
-            };
+            finish_reason = decoding.next(&mut *self.device, &mut self.speculator)?;
         };
-        Ok(Generation {
-            tokens,
-            prompt_tokens: request.prompt.len(),
-            finish_reason,
-            seed: answer.seed(),
-            logits: request.logits.then_some(kept),
-            prefill: first_chosen - start,
-            decode: first_chosen.elapsed(),
-        })
+        Ok(decoding.end(finish_reason, first_chosen - start, first_chosen.elapsed()))
     }
 
     /// Reads the prompt chunk by chunk; returns the logits of its last token, and adds those of
@@ -364,6 +288,7 @@ fn cpu_device<S: Kept<f32> + CacheNumber>(
 pub(crate) struct Parts {
     pub config: Config,
     pub device: Box<dyn Device>,
+    pub speculator: Speculator,
     pub context: usize,
     pub chunk: usize,
 }

@@ -154,6 +154,12 @@ pub enum RuntimeError {
         /// Whether the per-layer table is on the card.
         table_on_card: bool,
     },
+    /// Tokens guessed ahead on a device that runs one after another.
+    #[error("cannot guess tokens ahead: {device} runs the tokens of this model one by one")]
+    NoSpeculation {
+        /// What it is.
+        device: String,
+    },
     /// More sequences than the device was planned for.
     #[error("all {slots} slots of the card are in use")]
     NoFreeSlot {
@@ -237,6 +243,7 @@ impl RuntimeError {
             RuntimeError::RivalModel { .. } => {
                 Some("`w4pack convert MODEL --layout gguf` writes the same weights as GGUF".into())
             }
+            RuntimeError::NoSpeculation { .. } => Some("leave out --speculate ngram".into()),
             RuntimeError::Memory { .. } => Some("give a smaller --context".into()),
             _ => None,
         }

@@ -104,6 +104,21 @@ pub fn forward_together<A: Arithmetic>(
     pieces: &mut [Piece<'_, A::Kept>],
     observer: &mut dyn Observer<A::Number>,
 ) -> Result<Vec<Vec<A::Number>>> {
+    let logits = forward_tried(model, arithmetic, pieces, observer)?;
+    for Piece { cache, tokens, .. } in pieces.iter_mut() {
+        cache.commit(tokens.len());
+    }
+    Ok(logits)
+}
+
+/// The same, but the tokens are only tried: [`Cache::commit`] stores as many of them as are wanted, from the
+/// first on; the next pass drops the others.
+pub fn forward_tried<A: Arithmetic>(
+    model: &Model,
+    arithmetic: &A,
+    pieces: &mut [Piece<'_, A::Kept>],
+    observer: &mut dyn Observer<A::Number>,
+) -> Result<Vec<Vec<A::Number>>> {
     let mut spans = Vec::new();
     for Piece { cache, tokens, .. } in pieces.iter_mut() {
         if tokens.is_empty() {
@@ -140,9 +155,6 @@ pub fn forward_together<A: Arithmetic>(
         observer.stage(Stage::LayerOut(number), &stream.x);
     }
     let mut logits = head(model, arithmetic, stream.x, observer);
-    for Piece { cache, tokens, .. } in pieces.iter_mut() {
-        cache.commit(tokens.len());
-    }
     // Taken off from behind, so that the first piece's rows, often all there are, are not copied.
     let vocabulary = model.weights.head().rows();
     let mut by_piece: Vec<Vec<A::Number>> = Vec::new();

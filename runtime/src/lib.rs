@@ -10,7 +10,8 @@
 //! | `forward.rs`, `attention.rs`, `experts.rs` | the pass, stage by stage |
 //! | `arithmetic.rs` | how the pass multiplies: [`Plain`] loops in f32 or f64, or the kernels |
 //! | `device/` | [`Device`], the narrow border, and the CPU behind it |
-//! | `engine.rs` | [`Engine`]: one request in, its tokens out |
+//! | `engine.rs`, `generation.rs` | [`Engine`]: one request in, its tokens out |
+//! | `speculation/` | tokens guessed ahead and checked in one pass |
 //! | `traffic.rs`, `bench/` | bytes that a step reads, and how fast |
 //! | `scheduler/` | [`Scheduler`]: many answers at once on one engine |
 //! | `sampling/`, `generation_config.rs` | how a token is chosen, and the checkpoint's defaults |
@@ -29,6 +30,7 @@ pub mod engine;
 mod error;
 mod experts;
 pub mod forward;
+mod generation;
 pub mod generation_config;
 pub mod logits_file;
 pub mod model;
@@ -36,6 +38,7 @@ pub mod number;
 pub mod sampling;
 pub mod scheduler;
 pub mod server;
+pub mod speculation;
 pub mod traffic;
 pub mod weights;
 
@@ -43,12 +46,14 @@ pub use arithmetic::{Arithmetic, Plain};
 pub use cache::Cache;
 pub use constraint::{Allowed, Constraint};
 pub use device::{Device, Slot, Wanted, Work};
-pub use engine::{Engine, EngineOptions, FinishReason, Generation, KeptAs, Request};
+pub use engine::{Engine, EngineOptions, KeptAs};
 pub use error::{Result, RuntimeError};
+pub use generation::{FinishReason, Generation, Request};
 pub use generation_config::GenerationDefaults;
 pub use model::{LayerWeights, MemoryPlan, Model, Weights};
 pub use number::{Kept, Number};
 pub use sampling::{Adjustments, Chosen, Sampler, Sampling};
 pub use scheduler::Scheduler;
+pub use speculation::Speculation;
 pub use traffic::Traffic;
 pub use weights::{LoadOptions, LoadProgress, Matrix, WeightValues};

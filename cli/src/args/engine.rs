@@ -22,7 +22,7 @@ pub struct EngineArguments {
     /// How a GPU reads the prompt.
     #[arg(long, value_enum, default_value_t = PrefillName::Auto)]
     pub prefill: PrefillName,
-    /// Guess tokens ahead and check several in one pass; answers stay the same.
+    /// Guess tokens ahead and check several in one pass; answers stay the same to the bit.
     #[arg(long, value_enum, default_value_t = SpeculateName::Auto)]
     pub speculate: SpeculateName,
     /// Prompt tokens in one pass; default: 256 on the CPU, up to 2,048 on a GPU with room for them.
@@ -99,9 +99,9 @@ pub enum PrefillName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SpeculateName {
-    /// Where it pays.
+    /// As ngram, as long as what was measured says that it pays.
     Auto,
-    /// From repetitions in prompt and answer.
+    /// Whenever prompt or answer have gone on from the same tokens before.
     Ngram,
     /// Never.
     Off,

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use w4pack_fixtures::Shape;
 use w4pack_format::config::Config;
 use w4pack_kernels::cuda::{CudaError, Gpu, cards, images};
+use w4pack_runtime::device::MOST_TRIED;
 use w4pack_runtime::device::cuda::{KvType, RESERVE, Wish, plan_for_shape, read_bandwidth};
 
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
@@ -86,6 +87,7 @@ fn examine(ordinal: usize, arguments: &DoctorArguments) -> Result<Value> {
         kv: KvType::F16,
         chunk: 256,
         slots: 1,
+        tried: MOST_TRIED,
         multiprocessors: card.multiprocessors,
     };
     let (fits, context) = match plan_for_shape(&config.text, &wish) {

@@ -12,7 +12,8 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_kernels::cpu::{Kernels, Precision};
 use w4pack_runtime::device::cuda::{self, CudaDevice, CudaOptions, KvType, Products, TablePlace};
 use w4pack_runtime::{
-    Engine, EngineOptions, KeptAs, LoadOptions, LoadProgress, Model, RuntimeError, WeightValues,
+    Engine, EngineOptions, KeptAs, LoadOptions, LoadProgress, Model, RuntimeError, Speculation,
+    WeightValues,
 };
 
 /// Loads a checkpoint onto the device that is asked for; `auto` takes a card where there is one and
@@ -95,7 +96,7 @@ fn open_cpu(
         },
     };
     let model = load_model(checkpoint, arguments, quiet)?;
-    Ok(Engine::new(model, options)?)
+    Ok(Engine::new(model, options)?.speculating(speculation(arguments))?)
 }
 
 fn open_card(
@@ -127,6 +128,7 @@ fn open_card(
             PrefillName::Mma => Some(Products::Mma),
             PrefillName::Ffma => Some(Products::Ffma),
         },
+        speculation: speculation(arguments),
         ..CudaOptions::default()
     };
     let bar = Bytes::new("loading", quiet);
@@ -134,7 +136,15 @@ fn open_card(
     bar.finish();
     let device = device?;
     let chunk = device.chunk();
-    Ok(Engine::on_card(device, chunk)?)
+    Ok(Engine::on_card(device, chunk)?.speculating(speculation(arguments))?)
+}
+
+fn speculation(arguments: &EngineArguments) -> Speculation {
+    match arguments.speculate {
+        SpeculateName::Auto => Speculation::Auto,
+        SpeculateName::Ngram => Speculation::Ngram,
+        SpeculateName::Off => Speculation::Off,
+    }
 }
 
 fn load_model(
@@ -165,9 +175,6 @@ fn card_refusal(arguments: &EngineArguments) -> Option<(String, &'static str)> {
     if arguments.kv == Some(KvName::F32) {
         return Some(("--kv f32".into(), "keys and values are kept in f16, bf16 or q8"));
     }
-    if arguments.speculate == SpeculateName::Ngram {
-        return Some(("--speculate ngram".into(), "drafted tokens are not verified there yet"));
-    }
     if let Some(threads) = arguments.threads {
         return Some((format!("--threads {threads}"), "the card computes"));
     }
@@ -191,13 +198,6 @@ fn cpu_refusal(arguments: &EngineArguments) -> Option<(String, &'static str)> {
         PrefillName::Auto => {}
         PrefillName::Mma => return Some(("--prefill mma".into(), gpu)),
         PrefillName::Ffma => return Some(("--prefill ffma".into(), gpu)),
-    }
-    match arguments.speculate {
-        SpeculateName::Auto | SpeculateName::Off => {}
-        SpeculateName::Ngram => {
-            let why = "a pass over several tokens saves nothing there yet";
-            return Some(("--speculate ngram".into(), why));
-        }
     }
     let rounded = arguments.weights == WeightsName::Bf16;
     let why = "products rounded to bf16 are multiplied with activations in f32";

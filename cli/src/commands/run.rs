@@ -14,6 +14,7 @@ use std::sync::Arc;
 use w4pack_runtime::chat::{
     ChatText, Conversation, Most, SpecialTokens, StreamDecoder, Tokenizer, messages,
 };
+use w4pack_runtime::speculation::Drafted;
 use w4pack_runtime::{Engine, Generation, Request, logits_file::write_logits};
 
 /// Longest answer when nobody says otherwise and the context has room.
@@ -184,6 +185,8 @@ fn report(generation: &Generation, text: Option<&str>, model: &str, engine: &Eng
         "seed": generation.seed,
         "prefill_tokens_per_second": generation.prefill_tokens_per_second(),
         "decode_tokens_per_second": generation.decode_tokens_per_second(),
+        "drafted_tokens": generation.drafted.drafted,
+        "accepted_tokens": generation.drafted.accepted,
         "model": model,
         "device": engine.device(),
         "context": engine.context(),
@@ -209,8 +212,12 @@ fn summary(generation: &Generation) {
     let decode = generation
         .decode_tokens_per_second()
         .map_or_else(String::new, |speed| format!(", decode {speed:.1} tok/s"));
+    let drafted = match generation.drafted {
+        Drafted { drafted: 0, .. } => String::new(),
+        Drafted { drafted, accepted } => format!(", {accepted} of {drafted} guessed tokens right"),
+    };
     eprintln!(
-        "{} prompt tokens, {} generated ({}); prefill {:.1} tok/s{decode}{seed}",
+        "{} prompt tokens, {} generated ({}); prefill {:.1} tok/s{decode}{drafted}{seed}",
         generation.prompt_tokens,
         generation.tokens.len(),
         generation.finish_reason.name(),

@@ -68,9 +68,7 @@ fn flags_that_a_card_does_not_honour_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let model = packed(folder.path());
     let ask = ["run", "--model", &model, "--tokens", "2", "--device", "cuda"];
-    for flags in
-        [["--weights", "bf16"], ["--kv", "f32"], ["--speculate", "ngram"], ["--threads", "2"]]
-    {
+    for flags in [["--weights", "bf16"], ["--kv", "f32"], ["--threads", "2"]] {
         let talk = refuse(2, &[&ask[..], &flags].concat());
         assert!(talk.contains(&format!("`{}`", flags.join(" "))), "{talk}");
     }

@@ -19,6 +19,7 @@ mod restore;
 mod serve;
 mod serve_cache;
 mod served;
+mod speculate;
 mod steady;
 mod support;
 mod verify;

@@ -150,14 +150,7 @@ fn flags_that_the_cpu_does_not_honour_are_refused_by_name() {
     let honoured = "--device cpu --ple disk --kv bf16 --prefill auto --speculate off --threads 1";
     let words = |flags: &'static str| flags.split(' ').collect::<Vec<_>>();
     succeed(&[&ask[..], &words(honoured)].concat());
-    let refused = [
-        "--gpu-memory 2560",
-        "--ple gpu",
-        "--kv q8",
-        "--prefill mma",
-        "--prefill ffma",
-        "--speculate ngram",
-    ];
+    let refused = ["--gpu-memory 2560", "--ple gpu", "--kv q8", "--prefill mma", "--prefill ffma"];
     for flags in refused {
         let talk = refuse(2, &[&ask[..], &["--device", "cpu"], &words(flags)].concat());
         assert!(talk.contains(&format!("`{flags}`")) && talk.contains("hint:"), "{talk}");

@@ -1,7 +1,7 @@
 //! The kernels by name.
 
 /// Kernels whose names are not one of a source file's own: every entry point, by source.
-pub(super) const ENTRIES: [(&str, &[&str]); 12] = [
+pub(super) const ENTRIES: [(&str, &[&str]); 13] = [
     ("attend_mma", &["attend_mma_64", "attend_mma_256", "attend_mma_512"]),
     (
         "attention_decode",
@@ -119,6 +119,7 @@ pub(super) const ENTRIES: [(&str, &[&str]); 12] = [
             "token_join",
         ],
     ),
+    ("token_keys", &["token_keys_64", "token_keys_256", "token_keys_512"]),
     (
         "token_product",
         &[
@@ -137,3 +138,25 @@ pub(super) const ENTRIES: [(&str, &[&str]); 12] = [
         ],
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::images::targets;
+
+    /// A source without entries would be found out by a card only.
+    #[test]
+    fn every_image_has_its_kernels_listed() {
+        for target in targets() {
+            let images: Vec<&str> = target.images.iter().map(|(source, _)| *source).collect();
+            let listed: Vec<&str> = ENTRIES.iter().map(|(source, _)| *source).collect();
+            assert_eq!(images, listed, "{}", target.name);
+            for ((_, image), (source, entries)) in target.unpacked().zip(ENTRIES) {
+                for entry in entries {
+                    let found = image.windows(entry.len()).any(|part| part == entry.as_bytes());
+                    assert!(found, "{}: no {entry} in {source}", target.name);
+                }
+            }
+        }
+    }
+}

@@ -11,7 +11,7 @@ mod rival;
 pub use report::{Measured, Report, RivalReport, Spread};
 pub use rival::{Rival, Task};
 
-use crate::device::{DecodeStep, Decoded, Device, Slot, Wanted, Work};
+use crate::device::{DecodeStep, Decoded, Device, MOST_TRIED, Slot, Wanted, Work};
 use crate::engine::{Engine, Parts, setting};
 use crate::error::Result;
 use crate::sampling::greedy;
@@ -25,6 +25,8 @@ pub struct BenchOptions {
     pub depths: Vec<usize>,
     /// Tokens generated in one measurement.
     pub steps: usize,
+    /// Whether passes over tokens that are guessed ahead are measured, at each depth.
+    pub tried: bool,
     /// Lengths of prompts.
     pub prompts: Vec<usize>,
     /// Numbers of answers that decode together, each at the first of the depths, or 0.
@@ -38,7 +40,8 @@ impl BenchOptions {
     pub fn context(&self) -> usize {
         let together = self.slots.first().map(|_| self.depth_together());
         let depths = self.depths.iter().copied().chain(together);
-        let decode = depths.map(|depth| depth.saturating_add(self.steps));
+        let behind = self.steps.max(if self.tried { MOST_TRIED } else { 1 });
+        let decode = depths.map(|depth| depth.saturating_add(behind));
         decode.chain(self.prompts.iter().copied()).max().unwrap_or(1)
     }
 
@@ -104,6 +107,11 @@ pub fn run(
     let depth = options.depth_together();
     let slots = options.slots.iter().map(|&slots| bench.together(slots, depth, options.steps));
     let together = slots.collect::<Result<Vec<Measured>>>()?;
+    let tried = match options.tried {
+        true => options.depths.iter().map(|&depth| bench.tried(depth, options.steps)).collect(),
+        false => Ok(Vec::new()),
+    };
+    let tried: Vec<Vec<Measured>> = tried?;
     let prompts = options.prompts.iter().map(|&tokens| bench.prefill(tokens));
     let prefill = prompts.collect::<Result<Vec<Measured>>>()?;
     Ok(Report {
@@ -111,6 +119,7 @@ pub fn run(
         chunk,
         read_bandwidth: Spread::of(bench.bandwidths),
         decode,
+        tried: tried.concat(),
         together,
         prefill,
         rival: bench.rival_report,
@@ -155,6 +164,34 @@ impl Bench<'_> {
             }
             Ok(steps as f64 / begin.elapsed().as_secs_f64())
         })?;
+        self.device.free_slot(slot)?;
+        Ok(measured)
+    }
+
+    /// `steps` passes each over 2, 4 and 8 tokens behind `depth` others, of which none are kept.
+    fn tried(&mut self, depth: usize, steps: usize) -> Result<Vec<Measured>> {
+        let slot = self.device.make_slot(depth + MOST_TRIED)?;
+        self.read(slot, depth)?;
+        let mut measured = Vec::new();
+        for tried in [2, 4, MOST_TRIED] {
+            let task = Task::Tried { tried, depth, steps };
+            (self.progress)(&task.to_string());
+            let tokens = self.tokens.iter().copied().cycle().take(tried).collect::<Vec<_>>();
+            self.device.try_tokens(slot, &tokens)?;
+            // Weights once, and the keys and values that each token sees.
+            let one = self.traffic.decode(depth);
+            let bytes = one + (tried - 1) as f64 * (one - self.traffic.decode(0));
+            measured.push(self.rounds(task, bytes, &mut |bench| {
+                let begin = Instant::now();
+                for _ in 0..steps {
+                    let mut trial = bench.device.try_tokens(slot, &tokens)?;
+                    for number in 0..tried {
+                        trial.leads_to(number, false)?;
+                    }
+                }
+                Ok((tried * steps) as f64 / begin.elapsed().as_secs_f64())
+            })?);
+        }
         self.device.free_slot(slot)?;
         Ok(measured)
     }

@@ -16,6 +16,8 @@ pub struct Report {
     pub read_bandwidth: Spread,
     /// By depth.
     pub decode: Vec<Measured>,
+    /// By depth and number of tokens.
+    pub tried: Vec<Measured>,
     /// By number of answers.
     pub together: Vec<Measured>,
     /// By length.
@@ -136,7 +138,8 @@ impl fmt::Display for Report {
         for head in &heads[..columns] {
             write!(formatter, "{head:>15}")?;
         }
-        for measured in self.decode.iter().chain(&self.together).chain(&self.prefill) {
+        let rows = [&self.decode, &self.tried, &self.together, &self.prefill];
+        for measured in rows.into_iter().flatten() {
             let speed = &measured.tokens_per_second;
             let mut cells = vec![
                 figures(speed.median()),

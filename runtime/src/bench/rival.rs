@@ -36,6 +36,16 @@ pub enum Task {
         /// Tokens generated of each.
         steps: usize,
     },
+    /// Running tokens of one answer in one pass, and keeping none; the speed is that of an answer whose every
+    /// guess is right.
+    Tried {
+        /// Tokens of a pass.
+        tried: usize,
+        /// Tokens in front.
+        depth: usize,
+        /// Passes.
+        steps: usize,
+    },
     /// Reading a prompt.
     Prefill {
         /// Its length.
@@ -49,6 +59,7 @@ impl Task {
         match self {
             Task::Decode { .. } => 1,
             Task::Together { slots, .. } => slots,
+            Task::Tried { tried, .. } => tried,
             Task::Prefill { tokens } => tokens,
         }
     }
@@ -57,7 +68,7 @@ impl Task {
     pub(super) fn arguments(self) -> Option<[usize; 3]> {
         match self {
             Task::Decode { depth, steps } => Some([0, steps, depth]),
-            Task::Together { .. } => None,
+            Task::Together { .. } | Task::Tried { .. } => None,
             Task::Prefill { tokens } => Some([tokens, 0, 0]),
         }
     }
@@ -68,6 +79,7 @@ impl fmt::Display for Task {
         match self {
             Task::Decode { depth, .. } => write!(formatter, "decode at {depth}"),
             Task::Together { slots, depth, .. } => write!(formatter, "{slots} slots at {depth}"),
+            Task::Tried { tried, depth, .. } => write!(formatter, "{tried} tried at {depth}"),
             Task::Prefill { tokens } => write!(formatter, "prefill {tokens}"),
         }
     }

@@ -2,7 +2,7 @@
 //! order.
 
 use super::{Cache, LayerCache, Rows};
-use crate::device::snapshot::{Contents, Rings, check_bytes, check_reach, unfit};
+use crate::device::snapshot::{Contents, Rings, check_bytes, check_reach, check_rows, unfit};
 use crate::error::{Result, RuntimeError};
 use bytemuck::Pod;
 
@@ -18,7 +18,7 @@ impl<S: Pod + Default> Cache<S> {
 
     /// Empties it for another sequence of at most `context` positions; its memory stays.
     pub fn reset(&mut self, context: usize) {
-        self.set_length(0);
+        self.set_length(0, 0);
         self.context = context;
     }
 
@@ -37,19 +37,20 @@ impl<S: Pod + Default> Cache<S> {
         if target > self.length {
             return unfit(format!("of {} positions {target} cannot be kept", self.length));
         }
-        let window = self.layers.iter().flatten().find_map(|layer| layer.ring);
+        let window = self.window();
         let Some(rings) = rings else {
             if let Some(window) = window {
                 check_reach(self.length, target, window)?;
+                check_rows(self.oldest, target, window)?;
             }
-            self.set_length(target);
+            self.set_length(target, self.oldest);
             return Ok(());
         };
         if let Some(window) = window {
             check_reach(rings.positions, target, window)?;
         }
         self.put(|layer| layer.ring.is_some(), "rings", rings.positions, &rings.bytes)?;
-        self.set_length(target);
+        self.set_length(target, self.begin_of_rings(rings.positions));
         Ok(())
     }
 
@@ -65,12 +66,18 @@ impl<S: Pod + Default> Cache<S> {
         check_bytes("rings", rings.bytes.len(), self.bytes_of(|layer| !is_full(layer), positions))?;
         self.put(is_full, "full layers", positions, full)?;
         self.put(|layer| !is_full(layer), "rings", positions, &rings.bytes)?;
-        self.set_length(positions);
+        self.set_length(positions, self.begin_of_rings(positions));
         Ok(())
     }
 
-    fn set_length(&mut self, length: usize) {
+    /// The first position that rings of so many positions have the row of.
+    fn begin_of_rings(&self, positions: usize) -> usize {
+        positions.saturating_sub(self.window().unwrap_or(positions))
+    }
+
+    fn set_length(&mut self, length: usize, oldest: usize) {
         self.length = length;
+        self.oldest = if length == 0 { 0 } else { oldest };
         for layer in self.layers.iter_mut().flatten() {
             layer.length = length;
             layer.keys.staged.clear();

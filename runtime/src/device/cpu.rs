@@ -3,10 +3,13 @@
 mod attention;
 mod pool;
 mod read;
+mod tried;
 
 pub use pool::Pool;
 
-use super::{Contents, DecodeStep, Decoded, Device, Rings, Slot, SlotMemory, Wanted, Work};
+use super::{
+    Contents, DecodeStep, Decoded, Device, MOST_TRIED, Rings, Slot, SlotMemory, Trial, Wanted, Work,
+};
 use crate::arithmetic::{Arithmetic, Heads};
 use crate::cache::{Cache, LayerCache};
 use crate::error::{Result, RuntimeError};
@@ -259,6 +262,14 @@ impl<S: Kept<f32> + CacheNumber> Device for CpuDevice<S> {
             false => greedy(&row).map(Decoded::Likeliest),
         });
         decoded.collect()
+    }
+
+    fn most_tried(&self) -> usize {
+        MOST_TRIED
+    }
+
+    fn try_tokens(&mut self, slot: Slot, tokens: &[u32]) -> Result<Box<dyn Trial + '_>> {
+        self.try_together(slot, tokens)
     }
 }
 

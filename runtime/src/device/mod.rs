@@ -12,7 +12,8 @@ pub mod snapshot;
 pub use cpu::{Cpu, CpuDevice, Pool, physical_cores};
 pub use snapshot::{Contents, Rings, SlotMemory, reaches};
 
-use crate::error::Result;
+use crate::engine::setting;
+use crate::error::{Result, RuntimeError};
 use crate::model::MemoryPlan;
 use crate::sampling::greedy;
 use crate::traffic::Traffic;
@@ -70,6 +71,20 @@ pub enum Decoded {
     Likeliest(u32),
 }
 
+/// Tokens of one sequence that go through the layers together at most: one that is certain, and seven that
+/// are tried behind it. Rings on a card have as many rows more than their windows.
+pub const MOST_TRIED: usize = 8;
+
+/// A pass over a token of an answer and others that may follow it. Nothing of it is in the slot before it is
+/// kept; dropped, it leaves no trace.
+pub trait Trial {
+    /// What token `number` leads to, to the bit what it would have led to alone behind those before it.
+    fn leads_to(&mut self, number: usize, logits: bool) -> Result<Decoded>;
+
+    /// The slot holds the first `count` of the tokens.
+    fn keep(self: Box<Self>, count: usize);
+}
+
 /// What computes the forward pass.
 pub trait Device: Send {
     /// What it is, for people: `cpu, avx512, 8 threads`.
@@ -121,6 +136,19 @@ pub trait Device: Send {
         steps.iter().map(|step| self.decode_as(step)).collect()
     }
 
+    /// Tokens that [`Device::try_tokens`] takes at most; 1: it takes none.
+    fn most_tried(&self) -> usize {
+        1
+    }
+
+    /// Runs the token that an answer has just got and others that may follow it, two to
+    /// [`Device::most_tried`] in all, in one pass.
+    ///
+    /// Errors: fewer tokens or more; those of [`Device::decode`] for any of them. The slot is as it was.
+    fn try_tokens(&mut self, _slot: Slot, tokens: &[u32]) -> Result<Box<dyn Trial + '_>> {
+        Err(not_tried(tokens.len(), 1))
+    }
+
     /// One of them.
     fn decode_as(&mut self, step: &DecodeStep) -> Result<Decoded> {
         let &DecodeStep { slot, token, logits } = step;
@@ -129,4 +157,20 @@ pub trait Device: Send {
             false => Decoded::Likeliest(self.decode_greedy(slot, token)?),
         })
     }
+}
+
+/// Refuses a number of tokens that cannot be tried together.
+pub(crate) fn check_tried(tokens: &[u32], most: usize) -> Result<()> {
+    match (2..=most).contains(&tokens.len()) {
+        true => Ok(()),
+        false => Err(not_tried(tokens.len(), most)),
+    }
+}
+
+fn not_tried(tokens: usize, most: usize) -> RuntimeError {
+    let expected = match most {
+        1 => "none, on this device".into(),
+        _ => format!("2 to {most}"),
+    };
+    setting("tokens tried together", tokens, expected)
 }

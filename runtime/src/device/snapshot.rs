@@ -81,6 +81,16 @@ pub(crate) fn check_reach(positions: usize, target: usize, window: usize) -> Res
     ))
 }
 
+/// Refuses a target before which rings do not have what it needs: `oldest` is the first position that they
+/// all have the row of. They may have lost more than their length tells, by a cut before this one or by
+/// tokens that were tried.
+pub(crate) fn check_rows(oldest: usize, target: usize, window: usize) -> Result<()> {
+    if target == 0 || oldest <= (target + 1).saturating_sub(window) {
+        return Ok(());
+    }
+    unfit(format!("rings of {window} begin at position {oldest} and cannot go back to {target}"))
+}
+
 /// Refuses bytes of another number than the slot has.
 pub(crate) fn check_bytes(what: &str, found: usize, expected: usize) -> Result<()> {
     if found == expected {

@@ -31,6 +31,10 @@ pub struct Gauges {
     pub decode: Duration,
     /// Tokens generated in that time: all but the first of each answer.
     pub decoded_tokens: u64,
+    /// Tokens that were guessed ahead and tried.
+    pub drafted_tokens: u64,
+    /// Those of them that answers have.
+    pub accepted_tokens: u64,
     /// Answers that have got their first token.
     pub first_tokens: u64,
     /// Sum of their times from submission until then.

@@ -1,9 +1,10 @@
 //! What goes into a scheduler and what comes out.
 
 use crate::constraint::Constraint;
-use crate::engine::FinishReason;
 use crate::error::RuntimeError;
+use crate::generation::FinishReason;
 use crate::sampling::{Adjustments, Chosen, Sampling};
+use crate::speculation::Drafted;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -75,6 +76,8 @@ pub struct Summary {
     pub prefill: Duration,
     /// From then until the last was chosen: one step fewer than there are tokens.
     pub decode: Duration,
+    /// What was guessed ahead of it.
+    pub drafted: Drafted,
 }
 
 /// Why a job was not taken.

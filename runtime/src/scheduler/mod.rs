@@ -4,7 +4,7 @@
 //! where the device can, then a chunk of one prompt, prompts taking turns. So a long prompt delays
 //! running answers by a chunk a token and no more, and is itself never held up; chunks are cut to a
 //! quarter of a second. An answer does not depend on what else runs: the bytes are those it gets
-//! alone.
+//! alone. While only one answer runs, tokens may be guessed ahead of it.
 //!
 //! A slot keeps what it holds when its answer has ended. The next prompt that begins alike is read
 //! from where it differs, with the same bytes as a result.
@@ -44,7 +44,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::Store;
 use w4pack_format::config::Config;
-use worker::{Message, Worker};
+use worker::{Computing, Message, Worker};
 
 /// A stop without an end, as far as clocks go.
 const LONGEST_STOP: Duration = Duration::from_secs(1 << 30);
@@ -118,7 +118,7 @@ impl Scheduler {
         if options.slots == 0 {
             return Err(setting("slots", 0, "at least 1".into()));
         }
-        let Parts { config, mut device, context, chunk } = engine.into_parts();
+        let Parts { config, mut device, speculator, context, chunk } = engine.into_parts();
         let slots = (0..options.slots).map(|_| device.make_slot(context)).collect::<Result<_>>()?;
         let rules = Rules {
             window: config.text.sliding_window,
@@ -137,7 +137,8 @@ impl Scheduler {
         });
         let (description, memory_plan) = (device.description(), device.memory_plan());
         let (messages, receiver) = mpsc::channel();
-        let worker = Worker::new(device, chunk, rules, slots, store, receiver, shared.clone());
+        let engine = Computing { device, speculator, chunk };
+        let worker = Worker::new(engine, rules, slots, store, receiver, shared.clone());
         let thread = std::thread::Builder::new()
             .name("w4pack-engine".into())
             .spawn(move || worker.run())

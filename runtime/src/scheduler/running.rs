@@ -4,9 +4,10 @@ use super::held::{Held, Rules, longest};
 use super::job::{Event, Listener, Summary};
 use crate::answer::{Answer, Needed};
 use crate::device::{DecodeStep, Decoded, Device, Slot, Wanted, Work};
-use crate::engine::FinishReason;
 use crate::error::{Result, RuntimeError};
+use crate::generation::FinishReason;
 use crate::sampling::Chosen;
+use crate::speculation::{Attempt, Drafted, Guesses, Speculator};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -38,6 +39,7 @@ impl Ticket {
             queued: self.submitted.elapsed(),
             prefill: Duration::ZERO,
             decode: Duration::ZERO,
+            drafted: Drafted::default(),
         };
         let _ = (self.listener)(Event::Ended(&summary));
     }
@@ -46,6 +48,7 @@ impl Ticket {
 /// What an answer works on.
 pub(super) struct Ground<'w> {
     pub device: &'w mut dyn Device,
+    pub speculator: &'w mut Speculator,
     pub slot: Slot,
     /// What the slot holds.
     pub held: &'w mut Held,
@@ -80,6 +83,7 @@ pub(super) struct Running {
     stops: VecDeque<usize>,
     /// The token chosen last.
     last: Option<u32>,
+    guesses: Guesses,
     started: Instant,
     first_chosen: Option<Instant>,
     last_chosen: Instant,
@@ -89,8 +93,17 @@ impl Running {
     /// Starts an answer in a slot that holds the first `cached` tokens of its prompt.
     pub fn new(ticket: Ticket, cached: usize, stops: Vec<usize>) -> Self {
         let started = Instant::now();
-        let (read, stops, last, first_chosen) = (cached, stops.into(), None, None);
-        Self { ticket, cached, read, stops, last, started, first_chosen, last_chosen: started }
+        Self {
+            ticket,
+            cached,
+            read: cached,
+            stops: stops.into(),
+            last: None,
+            guesses: Guesses::default(),
+            started,
+            first_chosen: None,
+            last_chosen: started,
+        }
     }
 
     /// Whether the prompt is not read whole yet.
@@ -119,6 +132,11 @@ impl Running {
         self.ticket.answer.tokens()
     }
 
+    /// What was guessed ahead so far.
+    pub fn drafted(&self) -> Drafted {
+        self.guesses.drafted
+    }
+
     /// Tells the listener how far the prompt is read.
     pub fn report(&mut self) -> Result<(), End> {
         let (read, cached, prompt) = (self.read, self.cached, self.ticket.prompt.len());
@@ -127,7 +145,7 @@ impl Running {
 
     /// Reads a chunk of the prompt; behind the last one chooses the first token.
     pub fn read_chunk(&mut self, ground: Ground<'_>) -> Result<(), End> {
-        let Ground { device, slot, held, rules, chunk } = ground;
+        let Ground { device, slot, held, rules, chunk, .. } = ground;
         let (prompt, max_tokens) = (&self.ticket.prompt, self.ticket.answer.max_tokens());
         let stop = self.stops.front().copied().unwrap_or(prompt.len());
         let end = stop.min(self.read + chunk);
@@ -165,12 +183,42 @@ impl Running {
         let decoded = decoded?;
         let last = self.last.expect("the prompt is read");
         ground.held.append(&[last], ground.rules.answers_serve);
-        let answer = &mut self.ticket.answer;
-        let chosen = match decoded {
-            Decoded::Likeliest(id) => answer.take(id)?,
-            Decoded::Logits(logits) => answer.choose(&logits)?,
-        };
+        let chosen = self.ticket.answer.decide(decoded)?;
         self.take(&chosen)
+    }
+
+    /// What to try in one pass, if anything: `held` is what the slot holds.
+    pub fn attempt(&mut self, held: &Held, speculator: &mut Speculator) -> Option<Attempt> {
+        let last = self.last.expect("the prompt is read");
+        let answer = &self.ticket.answer;
+        let room = answer.max_tokens() - answer.tokens();
+        speculator.attempt(&mut self.guesses, held.tokens(), last, room)
+    }
+
+    /// Runs the last token and drafted ones in one pass, and takes tokens as long as they are those
+    /// drafted.
+    pub fn try_tokens(&mut self, ground: Ground<'_>, attempt: &Attempt) -> Result<(), End> {
+        let Ground { device, speculator, slot, held, rules, .. } = ground;
+        let begin = Instant::now();
+        let mut trial = device.try_tokens(slot, &attempt.tokens)?;
+        let mut took = begin.elapsed();
+        let mut kept = 0;
+        let taken = loop {
+            let logits = self.ticket.answer.prepare()? == Needed::Logits;
+            let begin = Instant::now();
+            let decoded = trial.leads_to(kept, logits)?;
+            took += begin.elapsed();
+            kept += 1;
+            let chosen = self.ticket.answer.decide(decoded)?;
+            let taken = self.take(&chosen);
+            if taken.is_err() || attempt.tokens.get(kept) != Some(&chosen.id) {
+                break taken;
+            }
+        };
+        trial.keep(kept);
+        held.append(&attempt.tokens[..kept], rules.answers_serve);
+        speculator.tried(&mut self.guesses, attempt, kept, took);
+        taken
     }
 
     fn take(&mut self, chosen: &Chosen) -> Result<(), End> {
@@ -212,6 +260,7 @@ impl Running {
             queued: self.started - self.ticket.submitted,
             prefill: first_chosen - self.started,
             decode: self.last_chosen.saturating_duration_since(first_chosen),
+            drafted: self.guesses.drafted,
         };
         let _ = (self.ticket.listener)(Event::Ended(&summary));
     }

@@ -5,8 +5,9 @@ use super::running::{End, Ground, Running, Ticket};
 use super::store::{Record, Store};
 use super::{Shared, job::Event};
 use crate::device::{Device, Slot};
-use crate::engine::FinishReason;
 use crate::error::{Result, RuntimeError};
+use crate::generation::FinishReason;
+use crate::speculation::Speculator;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,9 +37,18 @@ const FILE_WAIT: Duration = Duration::from_millis(2);
 /// How long nothing must happen before prompts are written to disk.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// What the thread has of the engine.
+pub(super) struct Computing {
+    pub device: Box<dyn Device>,
+    pub speculator: Speculator,
+    /// Prompt tokens read in one step at most.
+    pub chunk: usize,
+}
+
 /// The thread's own things.
 pub(super) struct Worker {
     pub device: Box<dyn Device>,
+    speculator: Speculator,
     /// Prompt tokens read in one step at most.
     chunk: usize,
     /// How long a prompt token took lately.
@@ -100,8 +110,7 @@ impl Place {
 
 impl Worker {
     pub fn new(
-        device: Box<dyn Device>,
-        chunk: usize,
+        Computing { device, speculator, chunk }: Computing,
         rules: Rules,
         slots: Vec<Slot>,
         store: Option<Store>,
@@ -110,6 +119,7 @@ impl Worker {
     ) -> Self {
         Self {
             device,
+            speculator,
             chunk,
             token_time: None,
             rules,
@@ -205,32 +215,59 @@ impl Worker {
         }
     }
 
-    /// A token for every answer whose prompt is read.
+    /// A token for every answer whose prompt is read, or several for one that is alone.
     fn decode(&mut self) {
+        let answers = |&place: &usize| {
+            self.places[place].running().is_some_and(|running| !running.is_reading())
+        };
+        let answering: Vec<usize> = (0..self.places.len()).filter(answers).collect();
+        if answering.is_empty() {
+            return;
+        }
         let begin = Instant::now();
-        let (mut answering, mut steps) = (Vec::new(), Vec::new());
-        for place in 0..self.places.len() {
-            if self.places[place].running().is_some_and(|running| !running.is_reading()) {
-                let mut step = None;
-                self.work(place, |running, ground| {
-                    step = Some(running.prepare(ground.slot)?);
-                    Ok(())
-                });
-                answering.extend(step.map(|_| place));
-                steps.extend(step);
-            }
+        match answering[..] {
+            [alone] if self.speculate(alone) => {}
+            _ => self.step_together(&answering),
+        }
+        self.shared.gauges().decode += begin.elapsed();
+    }
+
+    /// A token for each of these.
+    fn step_together(&mut self, answering: &[usize]) {
+        let (mut prepared, mut steps) = (Vec::new(), Vec::new());
+        for &place in answering {
+            let mut step = None;
+            self.work(place, |running, ground| {
+                step = Some(running.prepare(ground.slot)?);
+                Ok(())
+            });
+            prepared.extend(step.map(|_| place));
+            steps.extend(step);
         }
         if steps.is_empty() {
             return;
         }
-        let device = &mut self.device;
+        let (device, begin) = (&mut self.device, Instant::now());
         let decoded = catch_unwind(AssertUnwindSafe(|| device.decode_together(&steps)));
+        if let ([_], Ok(_)) = (&steps[..], &decoded) {
+            self.speculator.stepped(begin.elapsed());
+        }
         let decoded =
             decoded.unwrap_or_else(|_| steps.iter().map(|_| Err(RuntimeError::Panic)).collect());
-        for (place, decoded) in answering.into_iter().zip(decoded) {
+        for (place, decoded) in prepared.into_iter().zip(decoded) {
             self.work(place, |running, ground| running.decode(ground, decoded));
         }
-        self.shared.gauges().decode += begin.elapsed();
+    }
+
+    /// A pass over guessed tokens for the only answer that runs; `false`: nothing is worth a guess.
+    fn speculate(&mut self, place: usize) -> bool {
+        let Self { places, speculator, .. } = self;
+        let Place { held, state: State::Running(running), .. } = &mut places[place] else {
+            return false;
+        };
+        let Some(attempt) = running.attempt(held, speculator) else { return false };
+        self.work(place, |running, ground| running.try_tokens(ground, &attempt));
+        true
     }
 
     /// A chunk of one prompt; prompts take turns. Chunks are cut so that none takes long; what comes
@@ -276,10 +313,11 @@ impl Worker {
         let chunk = self.next_chunk();
         let Place { slot, held, state, .. } = &mut self.places[place];
         let State::Running(running) = state else { return };
-        let (device, rules) = (self.device.as_mut(), &self.rules);
-        let ground = Ground { device, slot: *slot, held, rules, chunk };
+        let (device, speculator) = (self.device.as_mut(), &mut self.speculator);
+        let ground = Ground { device, speculator, slot: *slot, held, rules: &self.rules, chunk };
         let (read, generated, was_first) =
             (running.read, running.generated(), running.to_first_token().is_none());
+        let drafted = running.drafted();
         // A fault in what serves one answer, its listener say, must not take the others along.
         let result = catch_unwind(AssertUnwindSafe(|| work(running, ground)))
             .unwrap_or(Err(End::Failed(RuntimeError::Panic)));
@@ -287,6 +325,8 @@ impl Worker {
         let mut gauges = self.shared.gauges();
         gauges.prompt_tokens += (running.read - read) as u64;
         gauges.generated_tokens += generated;
+        gauges.drafted_tokens += (running.drafted().drafted - drafted.drafted) as u64;
+        gauges.accepted_tokens += (running.drafted().accepted - drafted.accepted) as u64;
         match (was_first, running.to_first_token()) {
             (false, _) => gauges.decoded_tokens += generated,
             (true, Some(duration)) => {

@@ -11,7 +11,7 @@ use super::stops::Stops;
 use super::wire::{TokenLogprob, TopLogprob};
 use crate::chat::markers::CHANNEL_END;
 use crate::chat::{OutputEvent, OutputParser, SpecialTokens, StreamDecoder, Tokenizer, ToolCall};
-use crate::engine::FinishReason;
+use crate::generation::FinishReason;
 use crate::sampling::Chosen;
 use crate::scheduler::{Event, Listener, Summary};
 

@@ -197,7 +197,7 @@ fn engine(page: &mut Page, service: &Service) {
     let gauges = service.scheduler.gauges();
     let weights = service.scheduler.memory_plan().total(0);
     let (prefill, decode) = (gauges.prefill.as_secs_f64(), gauges.decode.as_secs_f64());
-    let lines: [(&str, &str, &str, f64); 17] = [
+    let lines: [(&str, &str, &str, f64); 19] = [
         ("w4pack_slots", "gauge", "Answers that can be made at once.", gauges.slots as f64),
         ("w4pack_running", "gauge", "Answers in the making.", gauges.running as f64),
         ("w4pack_waiting", "gauge", "Answers that wait for a slot.", gauges.waiting as f64),
@@ -222,6 +222,18 @@ fn engine(page: &mut Page, service: &Service) {
         ),
         ("w4pack_engine_prefill_seconds_total", "counter", "Time spent on prompts.", prefill),
         ("w4pack_engine_decode_seconds_total", "counter", "Time spent on answers.", decode),
+        (
+            "w4pack_drafted_tokens_total",
+            "counter",
+            "Tokens guessed ahead and tried.",
+            gauges.drafted_tokens as f64,
+        ),
+        (
+            "w4pack_accepted_tokens_total",
+            "counter",
+            "Those of them that answers have.",
+            gauges.accepted_tokens as f64,
+        ),
         (
             "w4pack_cache_hits_total",
             "counter",

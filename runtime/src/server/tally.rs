@@ -7,6 +7,7 @@ use super::answer::{Ending, Finish, Piece};
 use super::error::ApiError;
 use super::metrics::Metrics;
 use super::wire::{Timings, Usage};
+use crate::speculation::Drafted;
 
 /// Counts what comes through. Dropped before all answers are done, it counts them as cancelled:
 /// then the client has gone.
@@ -23,13 +24,14 @@ pub struct Tally {
     longest: Longest,
 }
 
-/// The longest times of any answer, and the steps of all.
+/// The longest times of any answer, and the steps and guesses of all.
 #[derive(Default)]
 struct Longest {
     queued: Duration,
     prefill: Duration,
     decode: Duration,
     steps: usize,
+    drafted: Drafted,
 }
 
 impl Tally {
@@ -94,6 +96,8 @@ impl Tally {
         longest.prefill = longest.prefill.max(summary.prefill);
         longest.decode = longest.decode.max(summary.decode);
         longest.steps += summary.completion_tokens.saturating_sub(1);
+        longest.drafted.drafted += summary.drafted.drafted;
+        longest.drafted.accepted += summary.drafted.accepted;
     }
 
     /// Tokens, once all are done.
@@ -103,7 +107,7 @@ impl Tally {
 
     /// Times, once all are done.
     pub fn timings(&self) -> Timings {
-        let Longest { queued, prefill, decode, steps } = self.longest;
+        let Longest { queued, prefill, decode, steps, drafted } = self.longest;
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let measured = steps > 0 && !decode.is_zero();
         Timings {
@@ -111,6 +115,8 @@ impl Tally {
             prompt_ms: milliseconds(prefill),
             decode_ms: milliseconds(decode),
             decode_tok_per_s: measured.then(|| steps as f64 / decode.as_secs_f64()),
+            drafted_tokens: drafted.drafted,
+            accepted_tokens: drafted.accepted,
         }
     }
 }

@@ -10,6 +10,7 @@ use w4pack_kernels::cuda::parameters::{
     ATTENTION_HEADS, ATTENTION_THREADS, Attention, KvLayer, Rows, SLIDING_PIECES, Span,
     TokenAttention, digit_bytes,
 };
+use w4pack_runtime::device::MOST_TRIED;
 use w4pack_runtime::device::cuda::KvType;
 
 /// Threads of a block of the kernels on ordinary cores.
@@ -35,12 +36,17 @@ impl Case {
         self.kv_heads * self.head_dim
     }
 
+    /// Rows of the ring: more than the window, as in a model.
+    fn ring(&self) -> usize {
+        if self.window == 0 { 0 } else { self.window + MOST_TRIED }
+    }
+
     fn slots(&self) -> usize {
-        if self.window == 0 { self.position + 1 } else { self.window }
+        if self.window == 0 { self.position + 1 } else { self.ring() }
     }
 
     fn slot(&self, position: usize) -> usize {
-        if self.window == 0 { position } else { position % self.window }
+        if self.window == 0 { position } else { position % self.ring() }
     }
 
     fn first(&self) -> usize {
@@ -97,7 +103,7 @@ fn inputs(bench: &mut Bench, random: &mut ChaCha8Rng, case: &Case) -> Inputs {
         kv_heads: case.kv_heads as i32,
         head_dim: case.head_dim as i32,
         window: case.window as i32,
-        padding: 0,
+        ring: case.ring() as i32,
     };
     let mut vector = |count: usize, size: f32| -> Vec<f32> {
         activations(random, count).into_iter().map(|x| size * x).collect()
@@ -283,6 +289,8 @@ fn check_on_tensor_cores(bench: &mut Bench, random: &mut ChaCha8Rng, case: &Case
         slot_bytes: 0,
         qkv_stride: 0,
         turns_stride: 0,
+        is_draft: 0,
+        padding: 0,
     };
     let kind = if is_full { "full" } else { "sliding" };
     let kernel = format!("token_attention_{kind}_{}", case.head_dim);

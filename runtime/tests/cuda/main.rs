@@ -15,6 +15,7 @@ mod slots;
 mod support;
 mod together;
 mod token;
+mod tried;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use w4pack_kernels::cuda::Gpu;

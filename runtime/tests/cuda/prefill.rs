@@ -5,6 +5,7 @@ use half::f16;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use w4pack_kernels::cuda::parameters::{Attend, KvLayer, Rows};
+use w4pack_runtime::device::MOST_TRIED;
 
 /// Where a test stands.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +34,7 @@ impl Numbers {
         };
         match case.window {
             0 => Self { stored: draw(case.first + case.tokens), staged: Vec::new() },
-            window => Self { stored: draw(window), staged: draw(case.tokens) },
+            window => Self { stored: draw(window + MOST_TRIED), staged: draw(case.tokens) },
         }
     }
 
@@ -42,7 +43,7 @@ impl Numbers {
         let (numbers, row) = match case.window {
             0 => (&self.stored, position),
             _ if position >= case.first => (&self.staged, position - case.first),
-            window => (&self.stored, position % window),
+            window => (&self.stored, position % (window + MOST_TRIED)),
         };
         &numbers[(row * case.kv_heads + kv_head) * case.head_dim..][..case.head_dim]
     }
@@ -83,7 +84,7 @@ fn check(bench: &mut Bench, random: &mut ChaCha8Rng, case: &Case, apart: Option<
         kv_heads: kv_heads as i32,
         head_dim: head_dim as i32,
         window: window as i32,
-        padding: 0,
+        ring: if window == 0 { 0 } else { (window + MOST_TRIED) as i32 },
     };
     let (width, stride) = (heads * head_dim, heads * head_dim + 2 * kv_heads * head_dim);
     let size = 4.0 / (head_dim as f32).sqrt();

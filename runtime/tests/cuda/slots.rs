@@ -1,7 +1,9 @@
 //! Slots of a card cut, copied and put back, and prompts reused by the scheduler on one.
 
 use crate::shared_card;
-use crate::support::slots::{copies_change_nothing, cuts_change_nothing};
+use crate::support::slots::{
+    copies_change_nothing, cuts_change_nothing, cuts_in_a_row_are_right_or_refused,
+};
 use crate::support::{load, random};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -31,6 +33,7 @@ fn slots_are_cut_and_copied_without_changing_a_bit() {
         let mut device = device(folder.path(), kv, 2, 5);
         cuts_change_nothing(&mut device, random::WINDOW, &LENGTHS);
         copies_change_nothing(&mut device, &LENGTHS);
+        cuts_in_a_row_are_right_or_refused(&mut device, &LENGTHS);
     }
 }
 

@@ -189,13 +189,15 @@ fn an_id_behind_the_end_of_the_per_layer_table_is_refused() {
     );
 }
 
-/// Every way back, around the window and its double.
+/// Every way back, around the window and its double; tokens that are tried and dropped.
 #[test]
 fn slots_are_cut_and_copied_without_changing_a_bit() {
     let check = |model: Model, window: usize, lengths: &[usize]| {
         let mut device = CpuDevice::new(model.into(), 1).expect("a thread starts");
         slots::cuts_change_nothing(&mut device, window, lengths);
         slots::copies_change_nothing(&mut device, lengths);
+        slots::tries_change_nothing(&mut device, lengths);
+        slots::cuts_in_a_row_are_right_or_refused(&mut device, lengths);
     };
     check(random_model(), WINDOW, &[7, 8, 9, 15, 16, 17, 40]);
     let Some(conformance) = conformance() else { return };

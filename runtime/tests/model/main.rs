@@ -5,4 +5,5 @@ mod engine;
 mod loading;
 mod packed;
 mod reference;
+mod speculation;
 mod support;

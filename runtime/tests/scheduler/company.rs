@@ -37,7 +37,7 @@ impl Constraint for Remainders {
 }
 
 /// Eight jobs of every kind.
-fn mixed() -> Vec<Job> {
+pub fn mixed() -> Vec<Job> {
     let drawn = |seed| Sampling { temperature: 1.2, seed: Some(seed), ..Sampling::GREEDY };
     let penalties = Adjustments {
         presence_penalty: 0.4,

@@ -6,6 +6,7 @@ mod faults;
 mod hearing;
 mod leaving;
 mod prefix;
+mod speculation;
 #[path = "../model/support/mod.rs"]
 #[allow(dead_code, reason = "each test program uses its part")]
 mod support;

@@ -12,4 +12,5 @@ mod limits;
 mod operation;
 mod refusals;
 mod responses;
+mod speculation;
 mod support;

@@ -5,7 +5,7 @@ mod plot;
 use super::open::{self, Files, Opened};
 use super::picture::PictureFile;
 use crate::args::bench::BenchArguments;
-use crate::args::engine::EngineArguments;
+use crate::args::engine::{EngineArguments, SpeculateName};
 use crate::output;
 use anyhow::Result;
 use serde_json::json;
@@ -18,6 +18,7 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<ExitCode> {
     let options = BenchOptions {
         depths: arguments.depth.0.clone(),
         steps: arguments.steps,
+        tried: arguments.engine.speculate == SpeculateName::Ngram,
         prompts: arguments.prompt_tokens.0.clone(),
         slots: arguments.slots.0.clone(),
         rounds: arguments.rounds,

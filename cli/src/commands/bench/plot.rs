@@ -9,10 +9,11 @@ const HEIGHT: u32 = 160;
 const PITCH: u32 = 110;
 const THICK: u32 = 44;
 
-/// A row each for decoding, for answers together and for prompts, where they were measured.
+/// A row each for decoding, for tokens tried, for answers together and for prompts, where they were measured.
 pub fn plot(report: &Report, model: &str) -> Picture {
     let rows = [
         ("decode", &report.decode),
+        ("tokens tried together, all right", &report.tried),
         ("answers together", &report.together),
         ("prefill", &report.prefill),
     ];

@@ -28,10 +28,10 @@ pub struct KvLayer {
     pub kv_heads: i32,
     /// Numbers of a head.
     pub head_dim: i32,
-    /// Slots of the ring; 0: a full layer.
+    /// Positions that a query sees, itself included; 0: a full layer.
     pub window: i32,
-    /// None.
-    pub padding: i32,
+    /// Rows of a sliding layer's ring, at least `window`.
+    pub ring: i32,
 }
 
 /// Attention of one token.

@@ -277,7 +277,7 @@ mod tests {
             kv_heads,
             head_dim,
             window: 0,
-            padding: 0,
+            ring: 0,
         };
         let x = Activations { values: 0, scales: 0, plane: 0, format: 1, padding: 0 };
         for target in targets() {
@@ -318,7 +318,7 @@ mod tests {
             kv_heads: 1,
             head_dim: 256,
             window: 0,
-            padding: 0,
+            ring: 0,
         };
         let attend = Attend {
             cache,

@@ -12,6 +12,6 @@ pub use cache::{Attention, KvLayer, Rows, Step};
 pub use chunk::{Activations, Attend, ChunkLaunch, Commit, Gemm, MapRows, NormRows, RopeRows};
 pub use matrix::{Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, digit_bytes, row_shape};
 pub use token::{
-    ATTENTION_HEADS, ATTENTION_THREADS, MOST_PIECES, PRODUCT_THREADS, SLIDING_PIECES,
-    STATIC_SHARED, Span, TokenAttention, TokenLaunch, TokenProduct, TokenResult,
+    ATTENTION_HEADS, ATTENTION_THREADS, KEYS_THREADS, MOST_PIECES, PRODUCT_THREADS, SLIDING_PIECES,
+    STATIC_SHARED, Span, TokenAttention, TokenKeys, TokenLaunch, TokenProduct, TokenResult,
 };

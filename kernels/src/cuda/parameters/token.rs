@@ -254,7 +254,44 @@ pub struct TokenAttention {
     pub qkv_stride: i32,
     /// Pairs from a token's turns to the next one's.
     pub turns_stride: i32,
+    /// Whether the tokens are of one sequence, at neighbouring positions from the first one's on.
+    pub is_draft: i32,
+    /// None.
+    pub padding: i32,
 }
+
+/// Keys and values of tokens that one sequence tries; see `token_keys.cu`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct TokenKeys {
+    /// The layer's.
+    pub cache: KvLayer,
+    /// `[kv_heads, head_dim]`, raw, of the first token.
+    pub k: Address,
+    /// The same.
+    pub v: Address,
+    /// `[head_dim]`.
+    pub k_norm: Address,
+    /// `[pairs]` of cosine and sine, of the first token.
+    pub turns: Address,
+    /// The [`super::Step`] of each token.
+    pub step: Address,
+    /// An i32 each, the slot.
+    pub slots: Address,
+    /// From a slot's rows to the next one's.
+    pub slot_bytes: u64,
+    /// Of the norms.
+    pub epsilon: f32,
+    /// That turn.
+    pub pairs: i32,
+    /// Numbers from a token's q, k and v to the next one's.
+    pub qkv_stride: i32,
+    /// Pairs from a token's turns to the next one's.
+    pub turns_stride: i32,
+}
+
+/// Threads of a block of the `token_keys_*` kernels.
+pub const KEYS_THREADS: u32 = 32;
 
 #[cfg(test)]
 mod tests {
@@ -264,7 +301,8 @@ mod tests {
     fn sizes_are_those_of_the_kernels() {
         assert_eq!(size_of::<Span>(), 16);
         assert_eq!(size_of::<TokenProduct>(), 3 * 32 + 48 + 5 * 8 + 2 * 16 + 8 * 4);
-        assert_eq!(size_of::<TokenAttention>(), 80 + 10 * 8 + 2 * 16 + 4 * 4 + 2 * 8 + 2 * 4);
+        assert_eq!(size_of::<TokenAttention>(), 80 + 10 * 8 + 2 * 16 + 4 * 4 + 2 * 8 + 4 * 4);
+        assert_eq!(size_of::<TokenKeys>(), 80 + 7 * 8 + 4 * 4);
     }
 
     #[test]

@@ -64,8 +64,15 @@ impl CudaDevice {
     }
 
     pub(super) fn commit_step(&mut self, slot: Slot) {
+        self.keep(slot, 1);
+    }
+
+    /// The slot holds so many tokens more, whose keys and values are written.
+    pub(super) fn keep(&mut self, slot: Slot, tokens: usize) {
+        let window = self.config.text.sliding_window;
         if let Some(cache) = &mut self.slots[slot.0] {
-            cache.length += 1;
+            cache.length += tokens;
+            cache.written(cache.length, window);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! used.
 
 use super::plan::{KvType, Sizes, TablePlace, Wish, driver_bytes};
+use crate::device::MOST_TRIED;
 use crate::error::RuntimeError;
 use crate::model::{LayerWeights, PerLayerInputs, Weights};
 use crate::weights::{Storage, Stored};
@@ -42,6 +43,8 @@ pub(super) struct Layout {
     pub caches: Vec<Vec<Option<KvLayer>>>,
     pub work: Work,
     pub batch: BatchWork,
+    /// Tokens of one sequence that are tried together at most; 1: none are.
+    pub tried: usize,
     /// Query heads.
     pub heads: usize,
 }
@@ -132,8 +135,9 @@ pub(super) struct Work {
     pub activation_scales: Address,
 }
 
-/// Addresses of what lives for a decode step of several sequences; of every token what `Work` has of
-/// one, tokens one after another, but for digits, which lie as those products take them.
+/// Addresses of what lives for a decode step of several tokens, of different sequences or tried of one; of
+/// every token what `Work` has of one, tokens one after another, but for digits, which lie as those
+/// products take them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BatchWork {
     /// Tokens at most; below 2 there is no space.
@@ -216,14 +220,15 @@ pub(super) fn lay_out(
     for slot in &mut caches {
         for (number, layer) in of_kind(LayerKind::Full) {
             let stored = rows(layer, context, wish.kv, &mut bump);
-            slot[number] = Some(kv_layer(layer, stored, Rows::default(), 0));
+            slot[number] = Some(kv_layer(layer, stored, 0, 0));
         }
     }
     sizes.full = section(&bump);
     for slot in &mut caches {
         for (number, layer) in of_kind(LayerKind::Sliding) {
-            let stored = rows(layer, text.sliding_window, wish.kv, &mut bump);
-            slot[number] = Some(kv_layer(layer, stored, Rows::default(), text.sliding_window));
+            let ring = ring_rows(text.sliding_window);
+            let stored = rows(layer, ring, wish.kv, &mut bump);
+            slot[number] = Some(kv_layer(layer, stored, text.sliding_window, ring));
         }
     }
     sizes.sliding = section(&bump);
@@ -239,14 +244,18 @@ pub(super) fn lay_out(
         }
     }
     let work = lay_out_work(text, weights, wish, context, table, vectors.pairs, &mut bump);
-    let batch = lay_out_batch(text, &work, wish.slots, vectors.pairs, &mut bump);
+    // A chunk of a prompt and tokens that go together are never under way at once: the same memory.
+    let behind_chunk = std::mem::replace(&mut bump.next, work.chunk_ids);
+    let batch = lay_out_batch(text, &work, wish, vectors.pairs, &mut bump);
+    bump.next = bump.next.max(behind_chunk);
     sizes.work = section(&bump);
     let mapped = match (&placed.per_layer_inputs, table) {
         (Some(inputs), TablePlace::Host) => inputs.embed_tokens.stored.bytes() as usize,
         _ => 0,
     };
-    sizes.driver = driver_bytes(text.layers.len(), wish.slots, mapped);
-    Layout { sizes, weights: placed, vectors, caches, work, batch, heads: text.num_attention_heads }
+    sizes.driver = driver_bytes(text.layers.len(), wish, mapped);
+    let (tried, heads) = (wish.tried, text.num_attention_heads);
+    Layout { sizes, weights: placed, vectors, caches, work, batch, tried, heads }
 }
 
 /// The kernels' word for how a matrix is stored.
@@ -327,14 +336,20 @@ fn rows(layer: &LayerConfig, positions: usize, kv: KvType, bump: &mut Bump) -> R
     Rows { keys, values, key_steps: steps(), value_steps: steps() }
 }
 
-fn kv_layer(layer: &LayerConfig, stored: Rows, staged: Rows, window: usize) -> KvLayer {
+/// Rows of a sliding layer's ring: tokens that are tried behind a position overwrite nothing that it
+/// sees, nor what the one before it would see.
+pub(super) fn ring_rows(window: usize) -> usize {
+    window + MOST_TRIED
+}
+
+fn kv_layer(layer: &LayerConfig, stored: Rows, window: usize, ring: usize) -> KvLayer {
     KvLayer {
         stored,
-        staged,
+        staged: Rows::default(),
         kv_heads: layer.kv_heads as i32,
         head_dim: layer.head_dim as i32,
         window: window as i32,
-        padding: 0,
+        ring: ring as i32,
     }
 }
 
@@ -405,7 +420,7 @@ fn lay_out_work(
     work.finished = bump.take(4 * heads);
     if let (Some(inputs), TablePlace::Disk) = (&weights.per_layer_inputs, table) {
         let [words, steps] = row_bytes(&inputs.embed_tokens);
-        work.table_rows = chunk.max(wish.slots.min(BATCH_TOKENS));
+        work.table_rows = chunk.max(tokens_together(wish));
         work.table_words = bump.take(work.table_rows * words);
         work.table_steps = bump.take(work.table_rows * steps);
     }
@@ -427,14 +442,19 @@ fn lay_out_work(
     work
 }
 
+/// Tokens that go through the layers together at most: of several slots, or tried of one.
+fn tokens_together(wish: &Wish) -> usize {
+    wish.slots.min(BATCH_TOKENS).max(wish.tried)
+}
+
 fn lay_out_batch(
     text: &TextConfig,
     work: &Work,
-    slots: usize,
+    wish: &Wish,
     pairs: usize,
     bump: &mut Bump,
 ) -> BatchWork {
-    let tokens = slots.min(BATCH_TOKENS);
+    let tokens = tokens_together(wish);
     if tokens < 2 {
         return BatchWork::default();
     }

@@ -1,7 +1,8 @@
 //! A card: weights in one arena, a decode step as one captured graph, prompts in chunks.
 //!
 //! `plan` decides what fits, `layout` what lies where, `load.rs` and `upload.rs` bring it there, `passes` is the
-//! forward pass, which `prompt.rs`, `decode.rs` and `together.rs` run, `snapshot.rs` copies what slots hold.
+//! forward pass, which `prompt.rs`, `decode.rs`, `together.rs` and `tried.rs` run, `snapshot.rs` copies what
+//! slots hold.
 
 mod decode;
 mod layout;
@@ -13,6 +14,7 @@ mod probe;
 mod prompt;
 mod snapshot;
 mod together;
+mod tried;
 mod upload;
 
 pub use load::LoadReport;
@@ -21,12 +23,13 @@ pub use passes::Products;
 pub use plan::{KvType, Plan, Sizes, TablePlace, Wish};
 pub use probe::{plan_for_shape, read_bandwidth};
 
-use super::{DecodeStep, Decoded, Device, Slot, SlotMemory, Wanted, Work};
+use super::{DecodeStep, Decoded, Device, MOST_TRIED, Slot, SlotMemory, Trial, Wanted, Work};
 use crate::error::{Result, RuntimeError};
 use crate::model::MemoryPlan;
+use crate::speculation::Speculation;
 use crate::traffic::Traffic;
 use crate::weights::{LoadProgress, Survey, survey};
-use layout::{Layout, lay_out};
+use layout::{Layout, lay_out, ring_rows};
 use load::{Table, check_shape, fill};
 use passes::Passes;
 use std::sync::Arc;
@@ -53,6 +56,8 @@ pub struct CudaDevice {
     graphs: Vec<Graph>,
     /// A step of two sequences at once, of three and so on; empty where they go one by one.
     batch_graphs: Vec<Graph>,
+    /// A step of `TRIED` tokens of one sequence; empty where none are tried.
+    tried_graphs: Vec<Graph>,
     /// `Step` on its way to the card, and what comes back.
     mailbox: Pinned,
     load: LoadReport,
@@ -69,6 +74,19 @@ pub struct CudaDevice {
 struct Cache {
     length: usize,
     context: usize,
+    /// The first position that all rings still have the row of.
+    oldest: usize,
+}
+
+impl Cache {
+    fn empty(context: usize) -> Self {
+        Self { length: 0, context, oldest: 0 }
+    }
+
+    /// Rings of this window have been written up to `end`, whether or not that is kept.
+    fn written(&mut self, end: usize, window: usize) {
+        self.oldest = self.oldest.max(end.saturating_sub(ring_rows(window)));
+    }
 }
 
 impl CudaDevice {
@@ -106,16 +124,18 @@ impl CudaDevice {
             kv: options.kv,
             chunk: options.chunk.unwrap_or(1),
             slots: options.slots,
+            tried: if options.speculation == Speculation::Off { 1 } else { MOST_TRIED },
             multiprocessors: gpu.card().multiprocessors,
         };
-        let plan = match options.chunk {
-            Some(_) => plan::plan(&config.text, &weights, &wish)?,
-            None => {
-                let (plan, chunk) = plan::plan_with_chunk(&config.text, &weights, &wish)?;
-                wish.chunk = chunk;
-                plan
-            }
+        let with_chunk = |wish: &Wish| match options.chunk {
+            Some(chunk) => Ok((plan::plan(&config.text, &weights, wish)?, chunk)),
+            None => plan::plan_with_chunk(&config.text, &weights, wish),
         };
+        let (plan, chunk) = match options.speculation {
+            Speculation::Auto => plan::plan_with_tried(&mut wish, &with_chunk)?,
+            Speculation::Off | Speculation::Ngram => with_chunk(&wish)?,
+        };
+        wish.chunk = chunk;
         let traffic = Traffic::of(
             &weights,
             &config.text,
@@ -146,6 +166,7 @@ impl CudaDevice {
             slots: vec![None; slots],
             graphs: Vec::new(),
             batch_graphs: Vec::new(),
+            tried_graphs: Vec::new(),
             mailbox,
             load,
             traffic,
@@ -159,6 +180,7 @@ impl CudaDevice {
             && passes::fits_tensor_cores(&device.config.text, &device.layout, device.gpu.card());
         device.capture_steps()?;
         device.capture_batches()?;
+        device.capture_tried()?;
         device.taken =
             (device.gpu.card().memory - device.gpu.free_memory()?).saturating_sub(device.outside);
         Ok(device)
@@ -212,7 +234,7 @@ impl CudaDevice {
 
     /// Sequences whose tokens go through the layers together at most; 1: none do.
     pub fn tokens_together(&self) -> usize {
-        if self.batch_graphs.is_empty() { 1 } else { self.layout.batch.tokens }
+        self.batch_graphs.len() + 1
     }
 
     /// How loading went.
@@ -358,7 +380,7 @@ impl Device for CudaDevice {
         }
         let free = self.slots.iter().position(Option::is_none);
         let free = free.ok_or(RuntimeError::NoFreeSlot { slots: self.slots.len() })?;
-        self.slots[free] = Some(Cache { length: 0, context });
+        self.slots[free] = Some(Cache::empty(context));
         Ok(Slot(free))
     }
 
@@ -385,6 +407,14 @@ impl Device for CudaDevice {
 
     fn decode_together(&mut self, steps: &[DecodeStep]) -> Vec<Result<Decoded>> {
         self.steps_together(steps)
+    }
+
+    fn most_tried(&self) -> usize {
+        if self.tried_graphs.is_empty() { 1 } else { MOST_TRIED }
+    }
+
+    fn try_tokens(&mut self, slot: Slot, tokens: &[u32]) -> Result<Box<dyn Trial + '_>> {
+        self.try_together(slot, tokens)
     }
 }
 

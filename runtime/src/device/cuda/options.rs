@@ -2,6 +2,7 @@
 
 use super::passes::Products;
 use super::plan::{KvType, TablePlace};
+use crate::speculation::Speculation;
 
 /// How a model is put on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct CudaOptions {
     pub kv: KvType,
     /// How prompts are multiplied; `None`: the faster way, timed.
     pub products: Option<Products>,
+    /// Whether there is to be room for tokens that are tried; [`Speculation::Auto`]: if it takes little.
+    pub speculation: Speculation,
     /// Let a kernel start while the one before it ends, where the card can; off to measure that.
     pub overlap: bool,
     /// Kernels by name, see [`w4pack_kernels::cuda::images`]; `None`: the card's.
@@ -39,6 +42,7 @@ impl Default for CudaOptions {
             table: None,
             kv: KvType::F16,
             products: None,
+            speculation: Speculation::Off,
             overlap: true,
             kernels: std::env::var("W4PACK_KERNELS").ok().filter(|value| !value.is_empty()),
         }

@@ -2,6 +2,7 @@
 //! long a context fits. No call of a driver is made here.
 
 use super::layout::lay_out;
+use crate::device::MOST_TRIED;
 use crate::error::{Result, RuntimeError};
 use crate::model::Weights;
 use crate::weights::Stored;
@@ -78,6 +79,8 @@ pub struct Wish {
     pub chunk: usize,
     /// Sequences at once.
     pub slots: usize,
+    /// Tokens of one sequence that are tried together at most; 1: none are.
+    pub tried: usize,
     /// Of the card.
     pub multiprocessors: usize,
 }
@@ -105,15 +108,19 @@ const BLOCK: usize = 2 << 20;
 /// Bytes that the driver takes for a kernel of a captured graph, and kernels of a layer: more than
 /// were seen (E2B's steps of 8 slots, 250 kernels each, took 4 MiB; those of 16, alone and together, 22).
 const GRAPH_NODE: usize = 2048;
-const KERNELS_OF_LAYER: usize = 11;
+const KERNELS_OF_LAYER: usize = 12;
+
+/// Numbers of tokens tried in one pass for which there is a captured graph; others are filled up.
+pub(super) const TRIED: [usize; 3] = [2, 4, MOST_TRIED];
 
 /// Bytes of the host's memory for which the card keeps a byte of page table: 8 for a page of 4 KiB.
 const MAPPED: usize = 512;
 
-/// What the driver takes for the decode steps of all slots, one by one and together, and for `mapped`
-/// bytes of the host's memory.
-pub(super) fn driver_bytes(layers: usize, slots: usize, mapped: usize) -> usize {
-    let graphs = slots + slots.min(BATCH_TOKENS) - 1;
+/// What the driver takes for the decode steps of all slots, one by one, together and tried, and for
+/// `mapped` bytes of the host's memory.
+pub(super) fn driver_bytes(layers: usize, wish: &Wish, mapped: usize) -> usize {
+    let tried = TRIED.iter().filter(|&&tokens| tokens <= wish.tried).count();
+    let graphs = wish.slots + wish.slots.min(BATCH_TOKENS) - 1 + tried;
     let graphs = graphs * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE;
     (graphs + mapped / MAPPED).next_multiple_of(BLOCK)
 }
@@ -163,6 +170,26 @@ pub(super) fn plan_with_chunk(
         }
     }
     Ok((least, LEAST))
+}
+
+/// `plan` with room for tokens that are tried, where nobody says and that takes little: the table stays
+/// where it is, and of a context that nobody asked for at most a fiftieth goes. `wish.tried` is what was
+/// settled on.
+///
+/// Errors: those of `plan` without that room.
+pub(super) fn plan_with_tried(
+    wish: &mut Wish,
+    plan: &dyn Fn(&Wish) -> Result<(Plan, usize)>,
+) -> Result<(Plan, usize)> {
+    wish.tried = 1;
+    let without = plan(wish)?;
+    let Ok(with) = plan(&Wish { tried: MOST_TRIED, ..*wish }) else { return Ok(without) };
+    let takes_little = with.0.context >= without.0.context - without.0.context / 50;
+    if !takes_little || with.0.table != without.0.table {
+        return Ok(without);
+    }
+    wish.tried = MOST_TRIED;
+    Ok(with)
 }
 
 /// The longest context (or the one wished for) that fits into `wish.limit`.

@@ -105,8 +105,9 @@ fn packed_weights(text: &TextConfig) -> Weights<Stored> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{KvType, TablePlace, plan_with_chunk};
+    use super::super::plan::{KvType, TablePlace, plan_with_chunk, plan_with_tried};
     use super::*;
+    use crate::device::MOST_TRIED;
     use crate::error::RuntimeError;
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -140,6 +141,7 @@ mod tests {
             kv: KvType::F16,
             chunk: 256,
             slots: 1,
+            tried: 1,
             multiprocessors: 16,
         }
     }
@@ -156,7 +158,9 @@ mod tests {
         // A GTX 1650 Ti shows 3,732 MiB.
         let long = plan_for_shape(&text, &wish(3732, None)).expect("it fits");
         assert_eq!((long.context, long.table), (131_072, TablePlace::Gpu));
-        assert_eq!(long.sizes.full + long.sizes.sliding, 774 * MIB);
+        assert_eq!(long.sizes.full, 768 * MIB);
+        // Twelve rings with eight rows beside the window.
+        assert_eq!(long.sizes.sliding, 12 * 2 * 2 * 256 * 520);
         // An assumption: Turing's driver takes up to 256 MiB for its context and the kernels (an
         // H200's takes 531, for 132 multiprocessors instead of 16).
         assert!(long.sizes.total() + 256 * MIB <= 3732 * MIB, "{}", long.sizes.total() / MIB);
@@ -175,6 +179,29 @@ mod tests {
         let host = plan_for_shape(&text, &host).expect("it fits");
         assert_eq!(host.sizes.table, 0);
         assert!(host.sizes.total() < 1330 * MIB, "{}", host.sizes.total() / MIB);
+    }
+
+    /// Work space of tokens that go together lies where a chunk's does; what is left are some graphs.
+    #[test]
+    fn room_for_tokens_that_are_tried_takes_little_or_is_not_taken() {
+        let text = e2b();
+        let weights = packed_weights(&text);
+        let with_chunk = |wish: &Wish| plan_with_chunk(&text, &weights, wish);
+        for (mib, context) in [(2560, Some(2048)), (3732, None), (140_000, None)] {
+            let mut wish = wish(mib, context);
+            let (without, _) = with_chunk(&wish).expect("it fits");
+            let (with, _) = plan_with_tried(&mut wish, &with_chunk).expect("it fits");
+            assert_eq!(wish.tried, MOST_TRIED, "{mib}");
+            assert_eq!((with.context, with.table), (without.context, without.table), "{mib}");
+            let more = with.sizes.total() - without.sizes.total();
+            assert!(more <= 2 * MIB, "{mib}: {more}");
+            assert!(with.sizes.total() <= mib * MIB);
+        }
+        // Nothing to spare: the context stays, and nothing is tried.
+        let (least, _) = with_chunk(&wish(2560, Some(2048))).expect("it fits");
+        let mut tight = Wish { limit: least.sizes.total(), ..wish(0, Some(2048)) };
+        let (plan, _) = plan_with_tried(&mut tight, &with_chunk).expect("it fits");
+        assert_eq!((plan, tight.tried), (least, 1));
     }
 
     #[test]

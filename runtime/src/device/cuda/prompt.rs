@@ -31,9 +31,7 @@ impl CudaDevice {
             self.read_chunk(work.slot, first, tokens, wanted, &mut logits)?;
             first += tokens.len();
         }
-        if let Some(cache) = &mut self.slots[work.slot.0] {
-            cache.length = first;
-        }
+        self.keep(work.slot, work.tokens.len());
         Ok(logits)
     }
 
@@ -120,8 +118,7 @@ impl CudaDevice {
             for (&token, row) in tokens.iter().zip(part.chunks_exact_mut(bytes)) {
                 checkpoint.read_range(tensor, u64::from(token) * bytes as u64, row)?;
             }
-            // SAFETY: the plan has rows for a chunk of tokens, and for a token of every slot that
-            // goes together with others.
+            // SAFETY: the plan has rows for a chunk of tokens, and for the tokens that go together.
             unsafe { self.gpu.upload(target, part)? };
         }
         Ok(())

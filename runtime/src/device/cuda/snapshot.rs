@@ -1,12 +1,15 @@
 //! What slots on a card hold, copied to the host and back.
 //!
 //! A layer's rows lie position by position, so what a sequence of some length holds of a layer is
-//! the beginning of its keys, of its values and, where numbers are bytes, of their steps.
+//! the beginning of its keys, of its values and, where numbers are bytes, of their steps. Of a ring, copies
+//! hold what one of just a window's rows would hold, in its order: so they do not tell how long rings
+//! are, and have nothing of tokens that were tried and dropped.
 
 use super::{Cache, CudaDevice, KvType};
-use crate::device::snapshot::{check_bytes, check_reach, unfit};
+use crate::device::snapshot::{check_bytes, check_reach, check_rows, unfit};
 use crate::device::{Contents, Rings, Slot, SlotMemory};
 use crate::error::{Result, RuntimeError};
+use std::ops::Range;
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::KvLayer;
 
@@ -23,17 +26,23 @@ impl CudaDevice {
         let kind = |cache: &&KvLayer| (cache.window == 0) == (layers == Layers::Full);
         let mut spans = Vec::new();
         for cache in self.layout.caches[slot.0].iter().flatten().filter(kind) {
-            let rows = match cache.window {
-                0 => positions,
-                window => positions.min(window as usize),
+            let runs = match cache.window {
+                0 => vec![0..positions],
+                window => ring_runs(positions, window as usize, cache.ring as usize),
             };
-            let numbers = rows * cache.kv_heads as usize * cache.head_dim as usize;
-            let bytes = numbers * self.options.kv.number_bytes();
-            spans.extend([(cache.stored.keys, bytes), (cache.stored.values, bytes)]);
+            let row = cache.kv_heads as usize * cache.head_dim as usize;
+            let mut add = |address: Address, row_bytes: usize| {
+                let span = |rows: &Range<usize>| {
+                    (address + (rows.start * row_bytes) as u64, rows.len() * row_bytes)
+                };
+                spans.extend(runs.iter().map(span));
+            };
+            let bytes = row * self.options.kv.number_bytes();
+            add(cache.stored.keys, bytes);
+            add(cache.stored.values, bytes);
             if self.options.kv == KvType::Q8 {
-                let bytes = 2 * numbers.div_ceil(32);
-                let steps = [cache.stored.key_steps, cache.stored.value_steps];
-                spans.extend(steps.map(|address| (address, bytes)));
+                add(cache.stored.key_steps, row / 16);
+                add(cache.stored.value_steps, row / 16);
             }
         }
         spans
@@ -78,11 +87,31 @@ impl CudaDevice {
         self.spans(slot, layers, positions).iter().map(|(_, bytes)| bytes).sum()
     }
 
-    fn set_length(&mut self, slot: Slot, length: usize) {
+    /// What the slot holds now, and the first position that its rings have the row of.
+    fn set_length(&mut self, slot: Slot, length: usize, oldest: usize) {
         if let Some(cache) = &mut self.slots[slot.0] {
             cache.length = length;
+            cache.oldest = if length == 0 { 0 } else { oldest };
         }
     }
+}
+
+/// Rows of a ring of `ring` rows that hold what one of `window` rows would hold of `positions` positions, in
+/// the order of that one's rows.
+fn ring_runs(positions: usize, window: usize, ring: usize) -> Vec<Range<usize>> {
+    let turn = positions - positions % window;
+    // In its first rows the positions of this turn, behind them what is left of the one before.
+    let before = positions.saturating_sub(window)..turn;
+    let mut runs = Vec::new();
+    for Range { mut start, end } in [turn..positions, before] {
+        while start < end {
+            let row = start % ring;
+            let count = (end - start).min(ring - row);
+            runs.push(row..row + count);
+            start += count;
+        }
+    }
+    runs
 }
 
 impl SlotMemory for CudaDevice {
@@ -102,7 +131,7 @@ impl SlotMemory for CudaDevice {
     }
 
     fn restore(&mut self, slot: Slot, target: usize, rings: Option<&Rings>) -> Result<()> {
-        let Cache { length, .. } = self.cache(slot)?;
+        let Cache { length, oldest, .. } = self.cache(slot)?;
         if target > length {
             return unfit(format!("of {length} positions {target} cannot be kept"));
         }
@@ -112,10 +141,12 @@ impl SlotMemory for CudaDevice {
             let expected = self.bytes_of(slot, Layers::Sliding, *positions);
             check_bytes("rings", bytes.len(), expected)?;
             self.copy_in(slot, Layers::Sliding, *positions, bytes)?;
-        } else {
-            check_reach(length, target, window)?;
+            self.set_length(slot, target, positions.saturating_sub(window));
+            return Ok(());
         }
-        self.set_length(slot, target);
+        check_reach(length, target, window)?;
+        check_rows(oldest, target, window)?;
+        self.set_length(slot, target, oldest);
         Ok(())
     }
 
@@ -137,11 +168,11 @@ impl SlotMemory for CudaDevice {
             check_bytes(what, bytes.len(), self.bytes_of(slot, layers, positions))?;
         }
         // From here on a copy that fails leaves rows of both: none of them may be read.
-        self.set_length(slot, 0);
+        self.set_length(slot, 0, 0);
         for (_, layers, bytes) in parts {
             self.copy_in(slot, layers, positions, bytes)?;
         }
-        self.set_length(slot, positions);
+        self.set_length(slot, positions, positions.saturating_sub(self.config.text.sliding_window));
         Ok(())
     }
 
@@ -153,5 +184,31 @@ impl SlotMemory for CudaDevice {
     fn answers_serve_as_prompts(&self) -> bool {
         // Decode steps sum in another order than chunks of a prompt.
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By simulation: rings of every size that writes position `p` into row `p % size`.
+    #[test]
+    fn runs_of_a_longer_ring_are_the_rows_of_one_of_just_a_window() {
+        let written = |size: usize, positions: usize| {
+            let mut ring = vec![None; size];
+            (0..positions).for_each(|position| ring[position % size] = Some(position));
+            ring
+        };
+        for window in 1..9 {
+            for ring in window..window + 9 {
+                for positions in 0..60 {
+                    let longer = written(ring, positions);
+                    let runs = ring_runs(positions, window, ring);
+                    let found: Vec<_> = runs.into_iter().flatten().map(|row| longer[row]).collect();
+                    let expected = &written(window, positions)[..positions.min(window)];
+                    assert_eq!(found, expected, "{window} of {ring}, {positions}");
+                }
+            }
+        }
     }
 }

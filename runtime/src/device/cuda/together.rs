@@ -1,8 +1,10 @@
 //! Decode steps of several sequences at once: captured graphs, one for every number of tokens, which read
-//! positions, tokens and slots from the card's memory.
+//! positions, tokens and slots from the card's memory. `tried.rs` has several tokens of one sequence.
 
-use super::{CudaDevice, DecodeStep, Decoded, Device};
+use super::passes::Columns;
+use super::{CudaDevice, DecodeStep, Decoded, Device, Slot};
 use crate::error::{Result, RuntimeError};
+use w4pack_kernels::cuda::Graph;
 use w4pack_kernels::cuda::parameters::Step;
 
 /// Where the mailbox has the steps of several tokens, and how much of it they take both ways.
@@ -14,20 +16,35 @@ const INCOMING: usize = OUTGOING + MOST * (STEP + 4);
 /// Bytes of the mailbox.
 pub(super) const MAILBOX: usize = INCOMING + MOST * STEP;
 
+/// A token that goes through the layers together with others: where it is, and which it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column {
+    pub slot: Slot,
+    pub position: usize,
+    pub token: u32,
+}
+
 impl CudaDevice {
     /// Captures a step of two tokens, of three and so on, if tokens can go together at all.
     pub(super) fn capture_batches(&mut self) -> Result<()> {
-        if !self.passes().takes_batches() {
-            return Ok(());
+        if self.passes().takes_batches() {
+            let most = self.slots.len().min(MOST);
+            self.batch_graphs = self.capture_columns(2..=most, Columns::OfSlots)?;
         }
-        let [first, second] = [&self.layout.caches[0], &self.layout.caches[1]];
-        let mut graphs = Vec::new();
-        for tokens in 2..=self.layout.batch.tokens {
-            let passes = self.passes();
-            graphs.push(self.gpu.capture(|| passes.batch_step(first, second, tokens))?);
-        }
-        self.batch_graphs = graphs;
         Ok(())
+    }
+
+    /// Captures steps of so many tokens.
+    pub(super) fn capture_columns(
+        &self,
+        counts: impl IntoIterator<Item = usize>,
+        columns: Columns,
+    ) -> Result<Vec<Graph>> {
+        let (passes, caches) = (self.passes(), &self.layout.caches);
+        let second = caches.get(1).map(Vec::as_slice);
+        let step =
+            |tokens| self.gpu.capture(|| passes.batch_step(&caches[0], second, tokens, columns));
+        counts.into_iter().map(step).collect()
     }
 
     /// Every step's result, as if they had run one by one.
@@ -46,7 +63,7 @@ impl CudaDevice {
                 }
             })
             .collect();
-        for group in sound.chunks(self.layout.batch.tokens) {
+        for group in sound.chunks(self.batch_graphs.len() + 1) {
             let of_group: Vec<DecodeStep> = group.iter().map(|&index| steps[index]).collect();
             let decoded = match of_group.len() {
                 1 => vec![self.decode_as(&of_group[0])],
@@ -70,40 +87,17 @@ impl CudaDevice {
 
     /// Runs sound steps of different slots, two or more.
     fn batch(&mut self, steps: &[DecodeStep]) -> Result<Vec<Result<Decoded>>> {
-        self.gpu.bind()?;
-        let tokens: Vec<u32> = steps.iter().map(|step| step.token).collect();
-        self.fetch_table_rows(&tokens)?;
-        let mut outgoing = Vec::new();
-        for step in steps {
-            let position = self.cache(step.slot)?.length as i32;
-            outgoing.extend(position.to_le_bytes());
-            outgoing.extend((step.token as i32).to_le_bytes());
-            outgoing.extend(0u64.to_le_bytes());
-        }
-        let work = self.layout.batch;
-        outgoing.resize((work.slots - work.steps) as usize, 0);
-        for step in steps {
-            outgoing.extend((step.slot.0 as i32).to_le_bytes());
-        }
-        let mailbox = &mut self.mailbox.bytes_mut()[OUTGOING..][..outgoing.len()];
-        mailbox.copy_from_slice(&outgoing);
-        // SAFETY: steps and slots of the most tokens there may be have room behind one another; the
-        // mailbox is not written again before the stream is done.
-        unsafe { self.gpu.upload(work.steps, mailbox)? };
+        let column = |step: &DecodeStep| {
+            let position = self.cache(step.slot)?.length;
+            Ok(Column { slot: step.slot, position, token: step.token })
+        };
+        let columns = steps.iter().map(column).collect::<Result<Vec<_>>>()?;
+        self.send_columns(&columns)?;
         self.gpu.run(&self.batch_graphs[steps.len() - 2])?;
-        let incoming = &mut self.mailbox.bytes_mut()[INCOMING..][..STEP * steps.len()];
-        // SAFETY: as many steps were uploaded; they are read after the wait.
-        unsafe { self.gpu.download(incoming, work.steps)? };
-        let vocabulary = self.config.text.vocab_size;
+        self.receive_columns(steps.len())?;
         let mut decoded = Vec::new();
         for (index, step) in steps.iter().enumerate() {
-            decoded.push(match step.logits {
-                true => {
-                    let from = work.logits + (4 * index * vocabulary) as u64;
-                    self.download_row(from).map(Decoded::Logits)
-                }
-                false => self.likeliest_of(index),
-            });
+            decoded.push(self.decoded(index, step.logits));
             if decoded[index].is_ok() {
                 self.commit_step(step.slot);
             }
@@ -111,7 +105,44 @@ impl CudaDevice {
         Ok(decoded)
     }
 
-    fn likeliest_of(&self, index: usize) -> Result<Decoded> {
+    /// Puts positions, tokens and slots on their way to the card.
+    pub(super) fn send_columns(&mut self, columns: &[Column]) -> Result<()> {
+        self.gpu.bind()?;
+        let tokens: Vec<u32> = columns.iter().map(|column| column.token).collect();
+        self.fetch_table_rows(&tokens)?;
+        let mut outgoing = Vec::new();
+        for column in columns {
+            outgoing.extend((column.position as i32).to_le_bytes());
+            outgoing.extend((column.token as i32).to_le_bytes());
+            outgoing.extend(0u64.to_le_bytes());
+        }
+        let work = self.layout.batch;
+        outgoing.resize((work.slots - work.steps) as usize, 0);
+        for column in columns {
+            outgoing.extend((column.slot.0 as i32).to_le_bytes());
+        }
+        let mailbox = &mut self.mailbox.bytes_mut()[OUTGOING..][..outgoing.len()];
+        mailbox.copy_from_slice(&outgoing);
+        // SAFETY: steps and slots of the most tokens there may be have room behind one another; the
+        // mailbox is not written again before the stream is done.
+        unsafe { self.gpu.upload(work.steps, mailbox)? };
+        Ok(())
+    }
+
+    /// Waits for what the first `count` columns have chosen.
+    pub(super) fn receive_columns(&mut self, count: usize) -> Result<()> {
+        let incoming = &mut self.mailbox.bytes_mut()[INCOMING..][..STEP * count];
+        // SAFETY: as many steps were uploaded; they are read after the wait.
+        unsafe { self.gpu.download(incoming, self.layout.batch.steps)? };
+        Ok(())
+    }
+
+    /// What a column of the last step has led to.
+    pub(super) fn decoded(&self, index: usize, logits: bool) -> Result<Decoded> {
+        if logits {
+            let row = (4 * index * self.config.text.vocab_size) as u64;
+            return self.download_row(self.layout.batch.logits + row).map(Decoded::Logits);
+        }
         let best = &self.mailbox.bytes()[INCOMING + index * STEP + 8..][..8];
         let best = bytemuck::pod_read_unaligned(best);
         let id = Step::chosen(best);

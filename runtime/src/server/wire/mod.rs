@@ -142,6 +142,10 @@ pub struct Timings {
     pub decode_ms: f64,
     /// Tokens after the first, over that time; null if there was only one.
     pub decode_tok_per_s: Option<f64>,
+    /// Tokens that were guessed ahead and tried, of all choices.
+    pub drafted_tokens: usize,
+    /// Those of them that the answers have.
+    pub accepted_tokens: usize,
 }
 
 /// A token and how likely it was.

@@ -1,7 +1,7 @@
 //! Slots cut, copied and put back, on any device: what follows must have the same bits.
 
 use super::random;
-use w4pack_runtime::device::{Contents, Rings, reaches};
+use w4pack_runtime::device::{Contents, Decoded, MOST_TRIED, Rings, reaches};
 use w4pack_runtime::{Device, Slot, Wanted, Work};
 
 /// Tokens behind a cut: more than the tiny window, so that every row of a ring takes part.
@@ -106,4 +106,92 @@ pub fn copies_change_nothing(device: &mut dyn Device, lengths: &[usize]) {
         device.free_slot(slot).expect("it is in use");
         device.free_slot(copy).expect("it is in use");
     }
+}
+
+/// Tokens tried behind every length, of which none to all are kept: what each leads to, and all that
+/// follows, is what comes of them one by one, and a slot holds nothing else of them.
+pub fn tries_change_nothing(device: &mut dyn Device, lengths: &[usize]) {
+    let longest = *lengths.iter().max().expect("lengths");
+    let (tokens, tried) = (random::tokens(longest, 5), random::tokens(MOST_TRIED, 6));
+    let other = random::tokens(2 * BEHIND, 7);
+    let context = longest + MOST_TRIED + other.len();
+    assert_eq!(device.most_tried(), MOST_TRIED);
+    let slot = device.make_slot(context).expect("a slot");
+    let start = |device: &mut dyn Device, length: usize| {
+        device.memory().restore(slot, 0, None).expect("nothing can always be kept");
+        read(device, slot, &tokens[..length], Wanted::Nothing);
+    };
+    for &length in lengths {
+        // One by one: what they lead to, what the slot holds then, and what comes behind.
+        let (mut rows, mut held, mut behind) = (Vec::new(), Vec::new(), Vec::new());
+        for kept in 0..=MOST_TRIED {
+            start(device, length);
+            let decode = |&token: &u32| device.decode(slot, token).expect("it runs");
+            rows = tried[..kept].iter().map(decode).collect();
+            held.push(device.memory().export(slot).expect("it is in use"));
+            behind.push(go_on(device, slot, &other));
+        }
+        for count in 2..=MOST_TRIED {
+            for kept in [0, 1, count / 2, count - 1, count] {
+                let name = format!("{kept} of {count} behind {length}");
+                start(device, length);
+                let mut trial = device.try_tokens(slot, &tried[..count]).expect("they run");
+                for (number, row) in rows[..count].iter().enumerate() {
+                    let found = trial.leads_to(number, true).expect("it ran");
+                    assert!(found == Decoded::Logits(row.clone()), "{name}: row {number}");
+                    let best = trial.leads_to(number, false).expect("it ran");
+                    let expected = w4pack_runtime::sampling::greedy(row).expect("finite");
+                    assert_eq!(best, Decoded::Likeliest(expected), "{name}: row {number}");
+                }
+                match kept {
+                    0 => drop(trial),
+                    _ => trial.keep(kept),
+                }
+                let positions = device.memory().positions(slot).expect("it is in use");
+                assert_eq!(positions, length + kept, "{name}");
+                assert!(device.memory().export(slot).expect("in use") == held[kept], "{name}");
+                assert!(go_on(device, slot, &other) == behind[kept], "{name}: behind");
+                if kept == 0 {
+                    continue;
+                }
+                // A cut by one goes back as far as ever.
+                start(device, length);
+                device.try_tokens(slot, &tried[..count]).expect("they run").keep(kept);
+                device.memory().restore(slot, length + kept - 1, None).expect("within reach");
+                assert!(go_on(device, slot, &other) == behind[kept - 1], "{name}: cut");
+            }
+        }
+    }
+    for count in [0, 1, MOST_TRIED + 1] {
+        let tokens = random::tokens(count, 8);
+        let error = device.try_tokens(slot, &tokens).err().expect("too few or too many");
+        assert!(error.to_string().contains("2 to 8"), "{error}");
+    }
+    device.free_slot(slot).expect("it is in use");
+}
+
+/// Cut by one time and again without a token in between, a slot says when its rings have lost what it
+/// needs, or goes on as a fresh one.
+pub fn cuts_in_a_row_are_right_or_refused(device: &mut dyn Device, lengths: &[usize]) {
+    let longest = *lengths.iter().max().expect("lengths");
+    let (tokens, other) = (random::tokens(longest, 1), random::tokens(2 * BEHIND, 2));
+    let slot = device.make_slot(longest + other.len()).expect("a slot");
+    let fresh = device.make_slot(longest + other.len()).expect("a slot");
+    for &length in lengths {
+        for cuts in 1..=length.min(4) {
+            device.memory().restore(slot, 0, None).expect("nothing can always be kept");
+            read(device, slot, &tokens[..length], Wanted::Nothing);
+            let cut = |target: usize| device.memory().restore(slot, target, None);
+            if (length - cuts..length).rev().map(cut).any(|cut| cut.is_err()) {
+                assert!(cuts > 1, "by one from {length}");
+                continue;
+            }
+            device.memory().restore(fresh, 0, None).expect("nothing can always be kept");
+            read(device, fresh, &tokens[..length - cuts], Wanted::Nothing);
+            let expected = go_on(device, fresh, &other);
+            assert!(go_on(device, slot, &other) == expected, "{length} cut by one {cuts} times");
+        }
+    }
+    device.free_slot(slot).expect("it is in use");
+    device.free_slot(fresh).expect("it is in use");
 }

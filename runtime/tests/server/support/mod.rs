@@ -16,7 +16,7 @@ use w4pack_format::source::FolderSource;
 use w4pack_runtime::chat::ChatText;
 use w4pack_runtime::scheduler::{Scheduler, SchedulerOptions};
 use w4pack_runtime::server::{Server, ServerOptions, Service};
-use w4pack_runtime::{Engine, EngineOptions, GenerationDefaults, LoadOptions, Model};
+use w4pack_runtime::{Engine, EngineOptions, GenerationDefaults, LoadOptions, Model, Speculation};
 
 /// How a test's server differs from the usual one.
 #[derive(Clone)]
@@ -26,6 +26,7 @@ pub struct Setup {
     pub queue: usize,
     pub context: usize,
     pub chunk: usize,
+    pub speculation: Speculation,
 }
 
 impl Default for Setup {
@@ -35,7 +36,8 @@ impl Default for Setup {
             model_names: vec!["small".to_owned(), "owner/small".to_owned()],
             ..ServerOptions::default()
         };
-        Self { server, slots: 2, queue: 8, context: 2048, chunk: 256 }
+        let speculation = Speculation::Off;
+        Self { server, slots: 2, queue: 8, context: 2048, chunk: 256, speculation }
     }
 }
 
@@ -58,6 +60,7 @@ pub fn service(setup: &Setup) -> Service {
         ..EngineOptions::default()
     };
     let engine = Engine::new(model, options).expect("it starts");
+    let engine = engine.speculating(setup.speculation).expect("it can");
     let scheduling = SchedulerOptions {
         slots: setup.slots,
         queue: setup.queue,

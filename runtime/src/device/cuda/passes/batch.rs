@@ -1,4 +1,5 @@
-//! One token each of several sequences through all layers and the head together, on tensor cores.
+//! Several tokens through all layers and the head together, on tensor cores: one each of several sequences,
+//! or some that one sequence tries.
 //!
 //! The stages of `tensor.rs`, with a column of a product for each token, so that weights are read once
 //! for all. Every token's sums are those that it has alone, in the same order. Behind a norm a
@@ -12,15 +13,32 @@ use crate::device::cuda::layout::{BatchWork, qkv_addresses};
 use crate::error::Result;
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
-    ATTENTION_HEADS, ATTENTION_THREADS, BatchProduct, Input, KvLayer, Matrix, PRODUCT_THREADS,
-    SLIDING_PIECES, STATIC_SHARED, Span, TokenAttention, TokenResult,
+    ATTENTION_HEADS, ATTENTION_THREADS, BatchProduct, Input, KEYS_THREADS, KvLayer, Matrix,
+    PRODUCT_THREADS, SLIDING_PIECES, STATIC_SHARED, Span, TokenAttention, TokenKeys, TokenResult,
 };
+
+/// What tokens that go together are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::device::cuda) enum Columns {
+    /// One each of different slots, which do not meet.
+    OfSlots,
+    /// Of one slot, at neighbouring positions: each sees those before it.
+    OfOne,
+}
 
 /// A product's input: digits, and what its results are multiplied by.
 #[derive(Clone, Copy)]
 struct Digits {
     digits: Address,
     factors: Address,
+}
+
+/// Whose tokens they are and how many.
+struct Slots<'c> {
+    caches: &'c [Option<KvLayer>],
+    second: Option<&'c [Option<KvLayer>]>,
+    tokens: usize,
+    columns: Columns,
 }
 
 impl Passes<'_> {
@@ -54,13 +72,16 @@ impl Passes<'_> {
     }
 
     /// A decode step of several sequences, whose tokens and slots are in the batch's work space: to the
-    /// logits and the best id of each. `caches` are those of the first slot, `second` of the next one.
+    /// logits and the best id of each. `caches` are those of the first slot, `second` of the next one, if
+    /// there is one.
     pub fn batch_step(
         &self,
         caches: &[Option<KvLayer>],
-        second: &[Option<KvLayer>],
+        second: Option<&[Option<KvLayer>]>,
         tokens: usize,
+        columns: Columns,
     ) -> Result<()> {
+        let slots = Slots { caches, second, tokens, columns };
         let batch = &self.layout.batch;
         let [x, _] = batch.streams;
         self.embed_steps(batch.steps, batch.ids, tokens, x, batch.turns)?;
@@ -75,7 +96,7 @@ impl Passes<'_> {
         let mut stream = Stream::new(x);
         for number in 0..layers.len() {
             let next = layers.get(number + 1).map_or_else(|| vec![head], qkv);
-            stream = self.batch_layer(caches, second, number, tokens, stream, &next)?;
+            stream = self.batch_layer(&slots, number, stream, &next)?;
         }
         let input = self.input(&stream, self.layout.vectors.norm, 0);
         let x = self.batch_digits(input, self.text.hidden_size, tokens)?;
@@ -88,13 +109,12 @@ impl Passes<'_> {
     /// `next`: the matrices behind this layer.
     fn batch_layer(
         &self,
-        caches: &[Option<KvLayer>],
-        second: &[Option<KvLayer>],
+        slots: &Slots<'_>,
         number: usize,
-        tokens: usize,
         stream: Stream,
         next: &[Matrix],
     ) -> Result<Stream> {
+        let tokens = slots.tokens;
         let (batch, weights) = (self.layout.batch, &self.layout.weights.layers[number]);
         let vectors = self.layout.vectors.layers[number];
         let hidden = self.text.hidden_size;
@@ -117,7 +137,7 @@ impl Passes<'_> {
         let gate_and_up = gate_and_up(weights);
         self.batch_store(&qkv(weights), h, tokens, batch.qkv, [&gate_and_up])?;
         let at = if moved == 0 { stream.at } else { moved };
-        self.batch_attention(caches, second, number, tokens, &o_proj)?;
+        self.batch_attention(slots, number, &o_proj)?;
         let attended = Digits { digits: batch.attention_digits, factors: 0 };
         self.batch_store(&o_proj, attended, tokens, attention_out, [&down])?;
 
@@ -200,32 +220,51 @@ impl Passes<'_> {
         self.launch_batch(TokenResult::Plain, &BatchProduct { out, ..product })
     }
 
-    /// Attention of every token with its own slot, up to the digits of the output projection's input.
-    fn batch_attention(
-        &self,
-        caches: &[Option<KvLayer>],
-        second: &[Option<KvLayer>],
-        number: usize,
-        tokens: usize,
-        ahead: &[Matrix],
-    ) -> Result<()> {
+    /// Attention of every token with its slot, up to the digits of the output projection's input.
+    fn batch_attention(&self, slots: &Slots<'_>, number: usize, ahead: &[Matrix]) -> Result<()> {
+        let &Slots { caches, second, tokens, columns } = slots;
         let (batch, config) = (self.layout.batch, &self.text.layers[number]);
         let vectors = self.layout.vectors.layers[number];
         let heads = self.text.num_attention_heads;
         let [q, k, v] = qkv_addresses(batch.qkv, self.text, config);
         let cache = cache_of(caches, number, config);
-        let slot_bytes = cache_of(second, number, config).stored.keys - cache.stored.keys;
+        let slot_bytes = second
+            .map_or(0, |second| cache_of(second, number, config).stored.keys - cache.stored.keys);
         let is_full = cache.window == 0;
         let max_pieces = if is_full { self.work().max_pieces } else { SLIDING_PIECES };
         let rows = qkv(&self.layout.weights.layers[number]);
+        let is_draft = columns == Columns::OfOne;
+        let turns = batch.turns + 8 * vectors.first_pair as u64;
+        let qkv_stride = rows.iter().map(|part| part.rows).sum();
+        let turns_stride = self.layout.vectors.pairs as i32;
+        if is_draft && k != 0 {
+            // All of them are there before any token attends.
+            let keys = TokenKeys {
+                cache,
+                k,
+                v,
+                k_norm: vectors.k_norm,
+                turns,
+                step: batch.steps,
+                slots: batch.slots,
+                slot_bytes,
+                epsilon: self.epsilon(),
+                pairs: config.rope.rotated_pairs as i32,
+                qkv_stride,
+                turns_stride,
+            };
+            let kernel = format!("token_keys_{}", config.head_dim);
+            let grid = [2 * config.kv_heads, tokens];
+            self.launch(&kernel, grid, KEYS_THREADS, 0, &arguments![keys])?;
+        }
         let attention = TokenAttention {
             cache,
             q,
-            k,
-            v,
+            k: if is_draft { 0 } else { k },
+            v: if is_draft { 0 } else { v },
             q_norm: vectors.q_norm,
             k_norm: vectors.k_norm,
-            turns: batch.turns + 8 * vectors.first_pair as u64,
+            turns,
             digits_out: batch.attention_digits,
             pieces: batch.pieces,
             piece_state: batch.piece_state,
@@ -237,8 +276,10 @@ impl Passes<'_> {
             max_pieces: max_pieces as i32,
             slots: batch.slots,
             slot_bytes,
-            qkv_stride: rows.iter().map(|part| part.rows).sum(),
-            turns_stride: self.layout.vectors.pairs as i32,
+            qkv_stride,
+            turns_stride,
+            is_draft: i32::from(is_draft),
+            padding: 0,
         };
         let kind = if is_full { "full" } else { "sliding" };
         let kernel = format!("token_attention_{kind}_{}", config.head_dim);

@@ -3,7 +3,7 @@
 //! Two ways through a layer. One token, [`Passes::token_layers`], takes matrix-vector products, on
 //! tensor cores (`tensor.rs`) or on ordinary ones (`token.rs`): every decode step (captured once as a
 //! graph), and the last token of a prompt behind the layers that own keys and values; one token each of
-//! several sequences share these products (`batch.rs`). A chunk of a prompt, [`Passes::chunk_layers`],
+//! several sequences, or several that one sequence tries, share these products (`batch.rs`). A chunk of a prompt, [`Passes::chunk_layers`],
 //! takes matrix products (`chunk.rs`).
 
 mod batch;
@@ -11,6 +11,7 @@ mod chunk;
 mod tensor;
 mod token;
 
+pub(super) use batch::Columns;
 pub(super) use tensor::fits as fits_tensor_cores;
 
 use super::layout::{Layout, Placed, Work};

@@ -242,6 +242,8 @@ impl Passes<'_> {
             slot_bytes: 0,
             qkv_stride: 0,
             turns_stride: 0,
+            is_draft: 0,
+            padding: 0,
         };
         let arguments = [std::ptr::from_ref(&attention).cast()];
         let kind = if is_full { "full" } else { "sliding" };

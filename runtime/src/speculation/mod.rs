@@ -1,0 +1,133 @@
+//! Guessing tokens ahead, so that one pass gives several.
+//!
+//! A decode step reads every weight for a single token, and hardly takes longer for a few. So tokens that
+//! may follow are drafted ([`Drafter`]), run behind the certain one in one pass
+//! ([`Device::try_tokens`](crate::Device::try_tokens)), and looked at in order: the answer's own chooser
+//! takes each row of logits as if it had come alone, and where it chooses another token than the draft
+//! has, the rest is dropped. A row has the bits that it has alone, and the chooser the state that it has
+//! alone (penalties, constraint, random numbers), so answers do not change, greedy or drawn.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `ngram.rs` | drafts from what the prompt and the answer have said before |
+//! | `account.rs` | what passes cost and bring, and whether a draft is worth one |
+
+mod account;
+mod ngram;
+
+pub use ngram::Ngram;
+
+use account::Account;
+use std::time::Duration;
+
+/// Whether tokens are guessed ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Speculation {
+    /// Never.
+    #[default]
+    Off,
+    /// Whenever prompt or answer have gone on from the same words before.
+    Ngram,
+    /// So, where measured times and the drafts that were right say that it pays.
+    Auto,
+}
+
+/// Tokens that may come next.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Draft {
+    /// In order; none: nobody knows.
+    pub tokens: Vec<u32>,
+    /// How many of the last tokens spoke for it; by that it is trusted.
+    pub matched: usize,
+}
+
+/// Guesses the tokens of one sequence.
+pub trait Drafter: Send {
+    /// Notes tokens that the sequence has got.
+    fn append(&mut self, tokens: &[u32]);
+
+    /// What may come next, `most` tokens at most.
+    fn draft(&mut self, most: usize) -> Draft;
+}
+
+/// Makes a drafter for a new sequence.
+pub type MakeDrafter = fn() -> Box<dyn Drafter>;
+
+/// What was drafted for an answer and what of it was right.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Drafted {
+    /// Tokens tried.
+    pub drafted: usize,
+    /// Those of them that the answer has.
+    pub accepted: usize,
+}
+
+/// Tokens to run in one pass: the certain one and the drafted.
+pub(crate) struct Attempt {
+    pub tokens: Vec<u32>,
+    matched: usize,
+}
+
+/// How an engine guesses, and what it has learnt about that.
+pub(crate) struct Speculator {
+    speculation: Speculation,
+    make: MakeDrafter,
+    /// Tokens that the device takes in one pass.
+    most: usize,
+    account: Account,
+}
+
+/// The guesses for one answer.
+#[derive(Default)]
+pub(crate) struct Guesses {
+    /// Made when first asked: an answer that never decodes alone needs none.
+    drafter: Option<Box<dyn Drafter>>,
+    /// Tokens of the sequence that the drafter knows.
+    known: usize,
+    pub drafted: Drafted,
+}
+
+impl Speculator {
+    pub fn new(speculation: Speculation, make: Option<MakeDrafter>, most: usize) -> Self {
+        let make = make.unwrap_or(|| Box::new(Ngram::default()));
+        Self { speculation, make, most, account: Account::default() }
+    }
+
+    /// What to try behind a sequence of the tokens `before` and `last`, of which the answer may get
+    /// `room` more; `None`: a plain step.
+    pub fn attempt(
+        &mut self,
+        guesses: &mut Guesses,
+        before: &[u32],
+        last: u32,
+        room: usize,
+    ) -> Option<Attempt> {
+        let most = self.most.min(room).saturating_sub(1);
+        if self.speculation == Speculation::Off || most == 0 {
+            return None;
+        }
+        let drafter = guesses.drafter.get_or_insert_with(self.make);
+        drafter.append(&before[guesses.known..]);
+        drafter.append(&[last]);
+        guesses.known = before.len() + 1;
+        let Draft { tokens: mut drafted, matched } = drafter.draft(most);
+        drafted.truncate(match self.speculation {
+            Speculation::Auto => self.account.worth(matched, drafted.len()),
+            _ => most,
+        });
+        let tokens = [&[last], &drafted[..]].concat();
+        (!drafted.is_empty()).then_some(Attempt { tokens, matched })
+    }
+
+    /// A plain step has taken so long.
+    pub fn stepped(&mut self, took: Duration) {
+        self.account.stepped(took);
+    }
+
+    /// A pass has taken so long, and the answer has got `kept` tokens by it, at least one.
+    pub fn tried(&mut self, guesses: &mut Guesses, attempt: &Attempt, kept: usize, took: Duration) {
+        guesses.drafted.drafted += attempt.tokens.len() - 1;
+        guesses.drafted.accepted += kept - 1;
+        self.account.tried(attempt.matched, attempt.tokens.len(), kept, took);
+    }
+}
