@@ -1,6 +1,6 @@
 //! The seed of an answer and its draws.
 
-use super::candidates::{Candidate, candidates, candidates_among};
+use super::candidates::{check_logits, drawn};
 use super::{Sampling, greedy};
 use crate::error::Result;
 use rand_chacha::ChaCha8Rng;
@@ -39,7 +39,9 @@ impl Sampler {
         if self.sampling.is_greedy() {
             return greedy(logits);
         }
-        Ok(self.draw(&candidates(&self.sampling, logits)?))
+        check_logits(logits)?;
+        let draw = self.draw();
+        Ok(drawn(&self.sampling, (0..).zip(logits.iter().copied()), draw))
     }
 
     /// Chooses one of some tokens with finite logits, in the order of their ids; `None` if there is
@@ -51,23 +53,16 @@ impl Sampler {
         let first = tokens.next()?;
         if !self.sampling.is_greedy() {
             let tokens = std::iter::once(first).chain(tokens);
-            return Some(self.draw(&candidates_among(&self.sampling, tokens)));
+            let draw = self.draw();
+            return Some(drawn(&self.sampling, tokens, draw));
         }
         let larger =
             |best: (u32, f32), token: (u32, f32)| if token.1 > best.1 { token } else { best };
         Some(tokens.fold(first, larger).0)
     }
 
-    fn draw(&mut self, candidates: &[Candidate]) -> u32 {
-        // 53 random bits: every f64 in [0, 1) that is a multiple of 2^-53.
-        let mut draw = (self.random.next_u64() >> 11) as f64 * 2f64.powi(-53);
-        for candidate in candidates {
-            if draw < candidate.probability {
-                return candidate.id;
-            }
-            draw -= candidate.probability;
-        }
-        // Rounding in the sum of probabilities: the draw fell behind the last one.
-        candidates[candidates.len() - 1].id
+    /// 53 random bits: every f64 in [0, 1) that is a multiple of 2^-53.
+    fn draw(&mut self) -> f64 {
+        (self.random.next_u64() >> 11) as f64 * 2f64.powi(-53)
     }
 }
