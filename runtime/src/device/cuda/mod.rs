@@ -16,6 +16,7 @@ mod snapshot;
 mod together;
 mod tried;
 mod upload;
+mod work_space;
 
 pub use load::LoadReport;
 pub use options::{CudaOptions, RESERVE};

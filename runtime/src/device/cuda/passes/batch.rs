@@ -9,7 +9,7 @@
 use super::tensor::{gate_and_up, has_attention, span};
 use super::token::Stream;
 use super::{Passes, arguments, cache_of, config_width, qkv};
-use crate::device::cuda::layout::{BatchWork, qkv_addresses};
+use crate::device::cuda::work_space::{BatchWork, qkv_addresses};
 use crate::error::Result;
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{

@@ -1,8 +1,8 @@
 //! A chunk of a prompt through the layers, with matrix products.
 
 use super::{Passes, Products, arguments, cache_of, config_width, qkv};
-use crate::device::cuda::layout::qkv_addresses;
 use crate::device::cuda::plan::KvType;
+use crate::device::cuda::work_space::qkv_addresses;
 use crate::error::Result;
 use std::ffi::c_void;
 use w4pack_kernels::cuda::parameters::{

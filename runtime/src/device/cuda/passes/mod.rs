@@ -14,8 +14,9 @@ mod token;
 pub(super) use batch::Columns;
 pub(super) use tensor::fits as fits_tensor_cores;
 
-use super::layout::{Layout, Placed, Work};
+use super::layout::{Layout, Placed};
 use super::plan::KvType;
+use super::work_space::Work;
 use crate::error::Result;
 use crate::model::LayerWeights;
 use std::ffi::c_void;

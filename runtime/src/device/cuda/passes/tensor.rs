@@ -7,8 +7,9 @@
 
 use super::token::Stream;
 use super::{Passes, cache_of, config_width, qkv};
-use crate::device::cuda::layout::{Layout, Placed, qkv_addresses};
+use crate::device::cuda::layout::{Layout, Placed};
 use crate::device::cuda::plan::KvType;
+use crate::device::cuda::work_space::qkv_addresses;
 use crate::error::Result;
 use crate::model::LayerWeights;
 use w4pack_format::config::{LayerConfig, TextConfig};

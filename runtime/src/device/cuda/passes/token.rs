@@ -4,7 +4,7 @@
 //! through an [`Input`] that says what to do on the way.
 
 use super::{Passes, arguments, cache_of, config_width, qkv};
-use crate::device::cuda::layout::qkv_addresses;
+use crate::device::cuda::work_space::qkv_addresses;
 use crate::error::Result;
 use w4pack_format::config::LayerConfig;
 use w4pack_kernels::cuda::Address;
