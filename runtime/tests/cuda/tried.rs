@@ -1,6 +1,7 @@
 //! Tokens that one sequence tries, in one pass on a card: to the bit what comes of them one by one.
 
 use crate::shared_card;
+use crate::support::hostile::Hostile;
 use crate::support::random;
 use crate::support::slots::tries_change_nothing;
 use std::ops::ControlFlow;
@@ -10,7 +11,6 @@ use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
 use w4pack_runtime::device::MOST_TRIED;
 use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products};
-use w4pack_runtime::speculation::{Draft, Drafter};
 use w4pack_runtime::{Device, Engine, Request, RuntimeError, Sampling, Speculation};
 
 fn device(folder: &Path, slots: usize, kv: KvType, speculation: Speculation) -> CudaDevice {
@@ -62,20 +62,6 @@ fn a_card_without_room_or_kernels_takes_no_guesses() {
     }
 }
 
-/// Always wrong but for now and then a token.
-struct Hostile(u32);
-
-impl Drafter for Hostile {
-    fn append(&mut self, tokens: &[u32]) {
-        self.0 = tokens.iter().fold(self.0, |all, token| all.wrapping_mul(31).wrapping_add(*token));
-    }
-
-    fn draft(&mut self, most: usize) -> Draft {
-        let token = |number: u32| self.0.wrapping_mul(2_654_435_761).wrapping_add(number) % 150;
-        Draft { tokens: (0..most as u32).map(token).collect(), matched: 9 }
-    }
-}
-
 /// Long answers, several windows of them: greedy, drawn, with all logits.
 #[test]
 fn guesses_of_any_kind_leave_answers_as_they_are() {
@@ -92,7 +78,7 @@ fn guesses_of_any_kind_leave_answers_as_they_are() {
         };
         let mut plain = engine(Speculation::Off);
         let ngram = engine(Speculation::Ngram).speculating(Speculation::Ngram).expect("it can");
-        let hostile = engine(Speculation::Ngram).drafting_with(|| Box::new(Hostile(1)));
+        let hostile = engine(Speculation::Ngram).drafting_with(|| Box::new(Hostile::new(1, 150)));
         for (kind, mut engine) in [("ngram", ngram), ("hostile", hostile)] {
             let mut drafted = 0;
             for seed in 0..6 {

@@ -1,5 +1,6 @@
 //! Tokens guessed ahead leave every answer as it is, whoever guesses.
 
+use crate::support::hostile::Hostile;
 use crate::support::random;
 use crate::support::*;
 use std::ops::ControlFlow;
@@ -40,21 +41,6 @@ fn assert_same(found: &Generation, expected: &Generation, name: &str) {
     assert!(found.logits == expected.logits, "{name}: logits");
 }
 
-/// Drafts tokens that have nothing to do with the sequence.
-struct Hostile(u32);
-
-impl Drafter for Hostile {
-    fn append(&mut self, tokens: &[u32]) {
-        self.0 = tokens.iter().fold(self.0, |all, token| all.wrapping_mul(31).wrapping_add(*token));
-    }
-
-    fn draft(&mut self, most: usize) -> Draft {
-        let token =
-            |number: u32| self.0.wrapping_mul(2_654_435_761).wrapping_add(number * 77) % 160;
-        Draft { tokens: (0..most as u32).map(token).collect(), matched: 9 }
-    }
-}
-
 /// Drafts what is no token of the model.
 struct Beyond;
 
@@ -72,7 +58,7 @@ fn answers_are_the_same_whoever_guesses() {
     let engines = [
         ("ngram", engine().speculating(Speculation::Ngram).expect("it can")),
         ("auto", engine().speculating(Speculation::Auto).expect("it can")),
-        ("hostile", engine().drafting_with(|| Box::new(Hostile(1)))),
+        ("hostile", engine().drafting_with(|| Box::new(Hostile::new(1, 160)))),
     ];
     let expected: Vec<Generation> =
         (0..9).map(|seed| generate(&mut plain, &request(seed))).collect();

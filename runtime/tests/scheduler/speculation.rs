@@ -3,30 +3,15 @@
 
 use crate::company::mixed;
 use crate::hearing::*;
+use crate::support::hostile::Hostile;
 use crate::support::random;
 use std::ops::ControlFlow;
 use w4pack_runtime::Speculation;
 use w4pack_runtime::scheduler::{Job, PromptCache, SchedulerOptions};
-use w4pack_runtime::speculation::{Draft, Drafter};
 use w4pack_runtime::{Chosen, Scheduler};
 
 /// Ends a turn here.
 const TURN_END: u32 = 7;
-
-/// Drafts tokens that have nothing to do with the sequence.
-struct Hostile(u32);
-
-impl Drafter for Hostile {
-    fn append(&mut self, tokens: &[u32]) {
-        self.0 = tokens.iter().fold(self.0, |all, token| all.wrapping_mul(31).wrapping_add(*token));
-    }
-
-    fn draft(&mut self, most: usize) -> Draft {
-        let token =
-            |number: u32| self.0.wrapping_mul(2_654_435_761).wrapping_add(number * 77) % 160;
-        Draft { tokens: (0..most as u32).map(token).collect(), matched: 9 }
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Guessing {
@@ -40,7 +25,7 @@ fn start(guessing: Guessing, options: SchedulerOptions) -> Scheduler {
     let engine = match guessing {
         Guessing::Off => engine,
         Guessing::Ngram => engine.speculating(Speculation::Ngram).expect("it can"),
-        Guessing::Hostile => engine.drafting_with(|| Box::new(Hostile(1))),
+        Guessing::Hostile => engine.drafting_with(|| Box::new(Hostile::new(1, 160))),
     };
     Scheduler::start(engine, options).expect("it starts")
 }

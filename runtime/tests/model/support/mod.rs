@@ -1,6 +1,7 @@
 //! What the tests share: reference sets, safetensors read and written, models run in one line.
 
 pub mod checkpoint;
+pub mod hostile;
 pub mod random;
 pub mod rounding;
 pub mod slots;
