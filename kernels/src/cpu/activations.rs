@@ -60,22 +60,62 @@ pub struct Activations<'a> {
     pub(super) values: &'a [f32],
     pub(super) columns: usize,
     pub(super) precision: Precision,
-    /// `[tokens, blocks]`; empty when the matrix is multiplied by values and not by codes.
-    blocks: Vec<Block>,
+    pub(super) integers: Integers,
 }
 
+/// The integers of activations.
+#[derive(Debug)]
+pub(super) enum Integers {
+    /// None: the matrix is multiplied by values and not by codes.
+    None,
+    /// `[tokens, blocks]`.
+    Blocks(Vec<Block>),
+    /// For the matrix unit.
+    #[cfg(target_arch = "x86_64")]
+    Tiles(super::amx::TokenTiles),
+}
+
+/// Some tokens' activations, and where their integers go.
+#[derive(Debug)]
+pub struct Part<'p> {
+    /// `[tokens, columns]`.
+    pub(super) values: &'p [f32],
+    pub(super) columns: usize,
+    pub(super) precision: Precision,
+    pub(super) place: Place<'p>,
+}
+
+/// The place of a [`Part`]'s integers.
+#[derive(Debug)]
+pub(super) enum Place<'p> {
+    Blocks(&'p mut [Block]),
+    #[cfg(target_arch = "x86_64")]
+    Tile(super::amx::TokenTile<'p>),
+}
+
+/// Tokens of a [`Part`].
+const PART: usize = 16;
+
 impl<'a> Activations<'a> {
-    /// Room for the activations `values` (`[tokens, columns]`), to be filled by [`prepare`].
-    pub(super) fn new(matrix: &Matrix<'_>, values: &'a [f32], precision: Precision) -> Self {
+    /// Room for the activations `values` (`[tokens, columns]`), whose parts are to be filled; in
+    /// `tiles` for the matrix unit.
+    pub(super) fn new(
+        matrix: &Matrix<'_>,
+        values: &'a [f32],
+        precision: Precision,
+        tiles: impl Fn(usize) -> bool,
+    ) -> Self {
         let columns = matrix.columns();
         assert!(columns > 0 && !values.is_empty(), "empty operand");
         assert!(values.len().is_multiple_of(columns), "activations");
         let tokens = values.len() / columns;
-        let blocks = match matrix.is_read_by_codes() {
-            true => vec![ABSENT; tokens * blocks_of(columns)],
-            false => Vec::new(),
+        let integers = match (matrix.is_read_by_codes(), tiles(tokens)) {
+            (false, _) => Integers::None,
+            #[cfg(target_arch = "x86_64")]
+            (true, true) => Integers::Tiles(super::amx::TokenTiles::new(tokens, columns / GROUP)),
+            (true, _) => Integers::Blocks(vec![ABSENT; tokens * blocks_of(columns)]),
         };
-        Self { values, columns, precision, blocks }
+        Self { values, columns, precision, integers }
     }
 
     /// Number of tokens.
@@ -85,14 +125,43 @@ impl<'a> Activations<'a> {
 
     /// Whether they were prepared for `matrix`, or for one like it.
     pub(super) fn fits(&self, matrix: &Matrix<'_>) -> bool {
-        self.columns == matrix.columns() && self.blocks.is_empty() != matrix.is_read_by_codes()
+        let by_values = matches!(self.integers, Integers::None);
+        self.columns == matrix.columns() && by_values != matrix.is_read_by_codes()
+    }
+
+    /// Whether they lie as a matrix unit takes them.
+    pub(super) fn is_tiled(&self) -> bool {
+        match &self.integers {
+            #[cfg(target_arch = "x86_64")]
+            Integers::Tiles(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Pieces that can be filled by different threads.
+    pub(super) fn parts(&mut self) -> Vec<Part<'_>> {
+        let Self { values, columns, precision, ref mut integers } = *self;
+        let values = values.chunks(PART * columns);
+        let part = |(values, place)| Part { values, columns, precision, place };
+        match integers {
+            Integers::None => Vec::new(),
+            Integers::Blocks(blocks) => {
+                let blocks = blocks.chunks_mut(PART * blocks_of(columns)).map(Place::Blocks);
+                values.zip(blocks).map(part).collect()
+            }
+            #[cfg(target_arch = "x86_64")]
+            Integers::Tiles(tiles) => values.zip(tiles.places().map(Place::Tile)).map(part).collect(),
+        }
     }
 
     /// The blocks of a token.
     #[inline(always)]
     pub(super) fn token(&self, token: usize) -> &[Block] {
         let blocks = blocks_of(self.columns);
-        &self.blocks[token * blocks..][..blocks]
+        match &self.integers {
+            Integers::Blocks(all) => &all[token * blocks..][..blocks],
+            _ => unreachable!("they lie in blocks where blocks are multiplied"),
+        }
     }
 }
 
@@ -101,21 +170,49 @@ pub(super) fn blocks_of(columns: usize) -> usize {
     columns.div_ceil(BLOCK_GROUPS * GROUP)
 }
 
-/// Fills the blocks. The same bits whatever it is compiled for: every operation is an exact one or
-/// one rounding of IEEE 754.
+/// Fills blocks with `values`, `[tokens, columns]`. The same bits whatever it is compiled for: every
+/// operation is an exact one or one rounding of IEEE 754.
 #[inline(always)]
-pub(super) fn prepare(activations: &mut Activations<'_>) {
-    if activations.blocks.is_empty() {
-        return;
-    }
-    let blocks = activations.blocks.chunks_exact_mut(blocks_of(activations.columns));
-    for (values, blocks) in activations.values.chunks_exact(activations.columns).zip(blocks) {
+pub(super) fn prepare(values: &[f32], columns: usize, precision: Precision, blocks: &mut [Block]) {
+    let blocks = blocks.chunks_exact_mut(blocks_of(columns));
+    for (values, blocks) in values.chunks_exact(columns).zip(blocks) {
         for (number, values) in values.as_chunks::<GROUP>().0.iter().enumerate() {
             let block = &mut blocks[number / BLOCK_GROUPS];
-            match activations.precision {
+            match precision {
                 Precision::Bits16 => group::<2>(values, block, number % BLOCK_GROUPS),
                 Precision::Bits8 => group::<1>(values, block, number % BLOCK_GROUPS),
             }
+        }
+    }
+}
+
+/// From the numbers of a group to integers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    /// What one of the integers stands for.
+    pub step: f32,
+    /// What a number is multiplied by before it is rounded.
+    pub inverse: f32,
+    /// Bits of an integer to keep: all, or none where infinity times 0 would be one.
+    pub keep: i32,
+}
+
+impl Scale {
+    /// Of a group whose largest number without sign is `largest`.
+    #[inline(always)]
+    pub fn of(largest: f32, precision: Precision) -> Self {
+        let limit = match precision {
+            Precision::Bits16 => 32_512.0,
+            Precision::Bits8 => 127.0,
+        };
+        let step = largest / limit;
+        if !largest.is_finite() {
+            Self { step: f32::NAN, inverse: 0.0, keep: 0 }
+        } else if step < f32::MIN_POSITIVE {
+            // Its inverse may be no number. All of the group is below 4e-34.
+            Self { step: 0.0, inverse: 0.0, keep: -1 }
+        } else {
+            Self { step, inverse: limit / largest, keep: -1 }
         }
     }
 }
@@ -128,18 +225,8 @@ fn group<const BYTES: usize>(values: &[f32; GROUP], block: &mut Block, group: us
     for value in values {
         largest = largest.max(value.to_bits() & 0x7fff_ffff);
     }
-    let largest = f32::from_bits(largest);
-    let limit = if BYTES == 2 { 32_512.0 } else { 127.0 };
-    let mut step = largest / limit;
-    let mut inverse = limit / largest;
-    if !largest.is_finite() {
-        (step, inverse) = (f32::NAN, 0.0);
-    } else if step < f32::MIN_POSITIVE {
-        // Its inverse may be no number. All of the group is below 4e-34.
-        (step, inverse) = (0.0, 0.0);
-    }
-    // What infinity times 0 would be as an integer.
-    let keep = if largest.is_finite() { -1 } else { 0 };
+    let precision = if BYTES == 2 { Precision::Bits16 } else { Precision::Bits8 };
+    let Scale { step, inverse, keep } = Scale::of(f32::from_bits(largest), precision);
     let mut integers = [0i32; GROUP];
     let mut sum = 0i32;
     for (integer, value) in integers.iter_mut().zip(values) {

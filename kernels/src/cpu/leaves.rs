@@ -1,6 +1,8 @@
 //! The algorithms, compiled once for each instruction set: the only place where one meets the other.
 
-use super::activations::{self, Activations, Precision};
+#[cfg(target_arch = "x86_64")]
+use super::activations::Integers;
+use super::activations::{self, Activations, Part, Place, Precision};
 use super::attention::{self, Partial, Segment};
 use super::matrix::Matrix;
 #[cfg(target_arch = "aarch64")]
@@ -20,8 +22,9 @@ macro_rules! leaves {
         pub(super) mod $name {
             use super::*;
 
-            pub static KERNELS: Kernels = Kernels {
+            pub const KERNELS: Kernels = Kernels {
                 name: stringify!($name),
+                tiles_from: usize::MAX,
                 prepare,
                 multiply,
                 attend_f32: attend,
@@ -33,8 +36,8 @@ macro_rules! leaves {
             };
 
             $(#[target_feature(enable = $features)])?
-            fn prepare(x: &mut Activations<'_>) {
-                activations::prepare(x);
+            fn prepare(part: &mut Part<'_>) {
+                super::prepare(part);
             }
 
             $(#[target_feature(enable = $features)])?
@@ -97,6 +100,56 @@ leaves! {
 leaves! {
     /// The same with byte products: Cortex-A75 and A55 (2017), Neoverse N1, Apple M1.
     sdot: Neon<true>, "neon,dotprod"
+}
+
+/// The same with the matrix unit for the packed rows of a prompt: Sapphire Rapids (2023).
+#[cfg(target_arch = "x86_64")]
+pub(super) mod amx {
+    use super::*;
+    use crate::cpu::amx;
+    use std::arch::x86_64::__m512;
+
+    pub const KERNELS: Kernels = Kernels {
+        name: "amx",
+        tiles_from: amx::LEAST_TOKENS,
+        prepare,
+        multiply,
+        ..avx512::KERNELS
+    };
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+    fn prepare(part: &mut Part<'_>) {
+        match &mut part.place {
+            // SAFETY: this function is compiled for the instruction set.
+            Place::Tile(tile) => unsafe { amx::fill(part.values, part.precision, tile) },
+            Place::Blocks(_) => super::prepare(part),
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+    fn multiply(matrix: &Matrix<'_>, row: usize, x: &Activations<'_>, out: &mut Output<'_>) {
+        // SAFETY: as above, and the table is only there where the matrix unit is.
+        unsafe {
+            match &x.integers {
+                Integers::Tiles(tiles) => {
+                    amx::multiply::<amx::MatrixUnit>(matrix, row, tiles, x.precision, out);
+                }
+                _ => super::multiply::<__m512>(matrix, row, x, out),
+            }
+        }
+    }
+}
+
+/// Fills a part that lies in blocks.
+#[inline(always)]
+fn prepare(part: &mut Part<'_>) {
+    match &mut part.place {
+        Place::Blocks(blocks) => {
+            activations::prepare(part.values, part.columns, part.precision, blocks);
+        }
+        #[cfg(target_arch = "x86_64")]
+        Place::Tile(_) => unreachable!("tiles are for the kernels that multiply them"),
+    }
 }
 
 /// Multiplies the rows of `matrix` from `first_row` on, as many as `out` has, with all of `x`.

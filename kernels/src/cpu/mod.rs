@@ -9,6 +9,7 @@
 //! | `products/` | sums of codes times integers, on top of those |
 //! | `rows.rs` | packed rows for a few tokens, as they lie in memory |
 //! | `tiles.rs` | packed rows for many tokens, unpacked once |
+//! | `amx/` | the same on a matrix unit |
 //! | `packed.rs` | the rows that both read |
 //! | `dense.rs` | rows of plain values |
 //! | `attention.rs` | between products: attention over a run of positions, and how runs are merged |
@@ -24,6 +25,8 @@
 //! adds (it has no fused multiply-add), so that its results differ from the others' by rounding.
 
 mod activations;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attention;
 mod dense;
 mod elements;
@@ -37,7 +40,7 @@ mod rows;
 mod table;
 mod tiles;
 
-pub use activations::{Activations, Precision};
+pub use activations::{Activations, Part, Precision};
 pub use attention::{Heads, POSITIONS, Partial, Segment};
 pub use matrix::{Matrix, Steps, Values};
 pub use output::Output;

@@ -1,5 +1,6 @@
 //! Where the kernels write: `[tokens, rows]`, of which every thread has some rows.
 
+use super::numbers::LANES;
 use std::marker::PhantomData;
 
 /// The outputs of neighbouring rows of a matrix for all tokens.
@@ -59,13 +60,26 @@ impl<'a> Output<'a> {
     /// When they lie outside.
     #[inline(always)]
     pub(super) fn put(&mut self, token: usize, row: usize, outputs: &[f32]) {
-        assert!(token < self.tokens && row + outputs.len() <= self.rows, "outside of the stripe");
+        let target = self.place(token, row, outputs.len());
+        // SAFETY: `place` has looked whether there is room, and `self` is the only way to it.
+        unsafe { target.copy_from_nonoverlapping(outputs.as_ptr(), outputs.len()) }
+    }
+
+    /// The same for as many as there are lanes: without a loop.
+    #[inline(always)]
+    pub(super) fn put_all(&mut self, token: usize, row: usize, outputs: &[f32; LANES]) {
+        let target: *mut [f32; LANES] = self.place(token, row, LANES).cast();
+        // SAFETY: as above.
+        unsafe { target.write(*outputs) }
+    }
+
+    /// Where `count` outputs of `token` begin.
+    #[inline(always)]
+    fn place(&mut self, token: usize, row: usize, count: usize) -> *mut f32 {
+        assert!(token < self.tokens && row + count <= self.rows, "outside of the stripe");
         // SAFETY: the table has `tokens` times `stride` numbers, and the stripe's rows lie inside
-        // a stride by construction; `self` is the only way to them.
-        unsafe {
-            let target = self.first.add(token * self.stride + row);
-            target.copy_from_nonoverlapping(outputs.as_ptr(), outputs.len());
-        }
+        // a stride by construction.
+        unsafe { self.first.add(token * self.stride + row) }
     }
 }
 

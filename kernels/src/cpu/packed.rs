@@ -45,10 +45,16 @@ impl<'a, S: Stored> Packed<'a, S> {
         words.zip(self.steps.chunks_exact(self.groups))
     }
 
+    /// Number of rows.
+    #[inline(always)]
+    pub fn rows(&self) -> usize {
+        self.steps.len() / self.groups
+    }
+
     /// `rows` rows from `first` on, or as many as there are.
     #[inline(always)]
     pub fn some(&self, first: usize, rows: usize) -> Self {
-        let end = (first + rows).min(self.steps.len() / self.groups);
+        let end = (first + rows).min(self.rows());
         let range = first * self.groups..end * self.groups;
         let words = &self.words[range.start * WORDS..range.end * WORDS];
         Self { words, steps: &self.steps[range], groups: self.groups }

@@ -1,7 +1,9 @@
 //! The choice of instruction set: a table of function pointers, picked once.
 
-use super::activations::{Activations, Precision};
+use super::activations::{Activations, Part, Precision};
 use super::attention::{POSITIONS, Partial, Segment};
+#[cfg(target_arch = "x86_64")]
+use super::amx;
 use super::leaves;
 use super::matrix::Matrix;
 use super::output::Output;
@@ -9,16 +11,22 @@ use half::{bf16, f16};
 
 /// Kernels that this processor does not have.
 #[derive(Debug, thiserror::Error)]
-#[error("this processor has no kernels `{name}`, it has {}", quoted(available))]
+#[error("this machine has no kernels `{name}`{}, it has {}", in_brackets(*reason), quoted(available))]
 pub struct NoKernels {
     /// The name that was asked for.
     pub name: String,
+    /// What is missing, where that is known.
+    pub reason: Option<&'static str>,
     /// The names that there are, slowest first.
     pub available: Vec<&'static str>,
 }
 
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn in_brackets(reason: Option<&str>) -> String {
+    reason.map(|reason| format!(" ({reason})")).unwrap_or_default()
 }
 
 /// Attention over positions whose keys and values are numbers `S`.
@@ -31,7 +39,9 @@ type Attend<S> = unsafe fn(&[f32], usize, &[Segment<'_, S>], &mut Partial);
 #[derive(Debug)]
 pub struct Kernels {
     pub(super) name: &'static str,
-    pub(super) prepare: unsafe fn(&mut Activations<'_>),
+    /// Tokens from which activations are laid out for a matrix unit; [`usize::MAX`] without one.
+    pub(super) tiles_from: usize,
+    pub(super) prepare: unsafe fn(&mut Part<'_>),
     pub(super) multiply: unsafe fn(&Matrix<'_>, usize, &Activations<'_>, &mut Output<'_>),
     pub(super) attend_f32: Attend<f32>,
     pub(super) attend_f16: Attend<f16>,
@@ -89,8 +99,22 @@ fn detected() -> Vec<&'static Kernels> {
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vnni");
-    let tables = [(avx2, &leaves::avx2::KERNELS), (avx512, &leaves::avx512::KERNELS)];
+    let amx = avx512 && amx::refusal().is_none();
+    let tables = [
+        (avx2, &leaves::avx2::KERNELS),
+        (avx512, &leaves::avx512::KERNELS),
+        (amx, &leaves::amx::KERNELS),
+    ];
     tables.into_iter().filter_map(|(there, table)| there.then_some(table)).collect()
+}
+
+/// Why there is no table of that name, where it is not the name.
+fn reason(name: &str) -> Option<&'static str> {
+    match name {
+        #[cfg(target_arch = "x86_64")]
+        "amx" => amx::refusal(),
+        _ => None,
+    }
 }
 
 /// NEON belongs to every processor of this kind.
@@ -125,10 +149,10 @@ impl Kernels {
         let available = Self::available();
         let names = available.iter().map(|kernels| kernels.name).collect();
         let found = available.into_iter().find(|kernels| kernels.name == name);
-        found.ok_or(NoKernels { name: name.into(), available: names })
+        found.ok_or_else(|| NoKernels { name: name.into(), reason: reason(name), available: names })
     }
 
-    /// `portable`, `avx2`, `avx512`, `neon` or `sdot`.
+    /// `portable`, `avx2`, `avx512`, `amx`, `neon` or `sdot`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -144,9 +168,25 @@ impl Kernels {
         x: &'x [f32],
         precision: Precision,
     ) -> Activations<'x> {
-        let mut activations = Activations::new(matrix, x, precision);
+        self.prepare_shared(matrix, x, precision, |parts, fill| parts.iter_mut().for_each(fill))
+    }
+
+    /// The same, shared among threads: `share` is given parts, of sixteen tokens each, and has to
+    /// call what it is given beside them once for every one, in any order, on any thread.
+    ///
+    /// # Panics
+    /// As [`Kernels::prepare`].
+    pub fn prepare_shared<'x>(
+        &self,
+        matrix: &Matrix<'_>,
+        x: &'x [f32],
+        precision: Precision,
+        share: impl FnOnce(&mut [Part<'_>], &(dyn Fn(&mut Part<'_>) + Sync)),
+    ) -> Activations<'x> {
+        let in_tiles = |tokens| tokens >= self.tiles_from;
+        let mut activations = Activations::new(matrix, x, precision, in_tiles);
         // SAFETY: the table exists only where its instruction set was detected.
-        unsafe { (self.prepare)(&mut activations) }
+        share(&mut activations.parts(), &|part| unsafe { (self.prepare)(part) });
         activations
     }
 
@@ -164,6 +204,8 @@ impl Kernels {
         mut out: Output<'_>,
     ) {
         assert!(x.fits(matrix), "activations prepared for another matrix");
+        let tiled = x.tokens() >= self.tiles_from && matrix.is_read_by_codes();
+        assert_eq!(x.is_tiled(), tiled, "activations prepared by other kernels");
         assert_eq!(x.tokens(), out.tokens(), "tokens");
         assert!(first_row + out.rows() <= matrix.rows(), "rows");
         if out.rows() == 0 {

@@ -1,0 +1,134 @@
+//! Tokens as the matrix unit takes them: the high and low bytes of their integers, sixteen tokens at
+//! a time.
+
+use super::SIDE;
+use crate::cpu::activations::{Precision, Scale};
+use crate::cpu::numbers::ROUND;
+use std::arch::x86_64::*;
+use w4pack_format::group::GROUP;
+
+/// A group of sixteen tokens: of each token the high bytes of its 16 even elements and of its 16 odd
+/// ones, then the low ones.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub struct TokenGroup(pub [[[i8; GROUP]; 2]; SIDE]);
+
+/// The steps of a group of sixteen tokens.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub struct TokenSteps(pub [f32; SIDE]);
+
+/// Activations in tiles of sixteen tokens, of which the last may be filled in part.
+#[derive(Debug)]
+pub struct TokenTiles {
+    /// `[tiles, groups]`.
+    bytes: Vec<TokenGroup>,
+    steps: Vec<TokenSteps>,
+    groups: usize,
+    tokens: usize,
+}
+
+/// Sixteen tokens or fewer, numbers `first` and on: `[groups]` of them.
+#[derive(Clone, Copy)]
+pub struct Tokens<'a> {
+    pub first: usize,
+    pub count: usize,
+    pub bytes: &'a [TokenGroup],
+    pub steps: &'a [TokenSteps],
+}
+
+/// The place of sixteen tokens, to be filled.
+#[derive(Debug)]
+pub struct TokenTile<'a> {
+    bytes: &'a mut [TokenGroup],
+    steps: &'a mut [TokenSteps],
+}
+
+impl TokenTiles {
+    /// Room for `tokens` tokens of `groups` groups. Absent ones are 0.
+    pub fn new(tokens: usize, groups: usize) -> Self {
+        let room = tokens.div_ceil(SIDE) * groups;
+        let bytes = vec![TokenGroup([[[0; GROUP]; 2]; SIDE]); room];
+        Self { bytes, steps: vec![TokenSteps([0.0; SIDE]); room], groups, tokens }
+    }
+
+    /// Number of tiles.
+    pub fn tiles(&self) -> usize {
+        self.tokens.div_ceil(SIDE)
+    }
+
+    /// The tokens of a tile.
+    pub fn tile(&self, tile: usize) -> Tokens<'_> {
+        let first = tile * SIDE;
+        let groups = tile * self.groups..(tile + 1) * self.groups;
+        Tokens {
+            first,
+            count: (self.tokens - first).min(SIDE),
+            bytes: &self.bytes[groups.clone()],
+            steps: &self.steps[groups],
+        }
+    }
+
+    /// The places of all tiles.
+    pub fn places(&mut self) -> impl Iterator<Item = TokenTile<'_>> {
+        let steps = self.steps.chunks_exact_mut(self.groups);
+        let places = self.bytes.chunks_exact_mut(self.groups).zip(steps);
+        places.map(|(bytes, steps)| TokenTile { bytes, steps })
+    }
+}
+
+/// Fills a tile with `values`, `[tokens, columns]` of at most sixteen tokens: the bits that
+/// `activations.rs` gives to a token alone.
+///
+/// # Safety
+/// Requires AVX-512 F and BW.
+#[inline(always)]
+pub unsafe fn fill(values: &[f32], precision: Precision, tile: &mut TokenTile<'_>) {
+    let columns = tile.bytes.len() * GROUP;
+    for (token, values) in values.chunks_exact(columns).enumerate() {
+        let places = tile.bytes.iter_mut().zip(tile.steps.iter_mut());
+        for (values, (bytes, steps)) in values.as_chunks::<GROUP>().0.iter().zip(places) {
+            // SAFETY: the instruction set is the caller's promise.
+            unsafe { steps.0[token] = group(values, precision, &mut bytes.0[token]) };
+        }
+    }
+}
+
+/// A group of one token; returns the step.
+#[inline(always)]
+unsafe fn group(values: &[f32; GROUP], precision: Precision, bytes: &mut [[i8; GROUP]; 2]) -> f32 {
+    // SAFETY: the caller guarantees AVX-512 F and BW; loads and stores stay inside the references.
+    unsafe {
+        let first = _mm512_loadu_ps(values.as_ptr());
+        let second = _mm512_loadu_ps(values.as_ptr().add(16));
+        let sizes = |numbers| {
+            _mm512_and_si512(_mm512_castps_si512(numbers), _mm512_set1_epi32(0x7fff_ffff))
+        };
+        let largest = _mm512_reduce_max_epi32(_mm512_max_epi32(sizes(first), sizes(second)));
+        let scale = Scale::of(f32::from_bits(largest as u32), precision);
+        let integers = |numbers| {
+            let rounded = _mm512_mul_ps(numbers, _mm512_set1_ps(scale.inverse));
+            let rounded = _mm512_castps_si512(_mm512_add_ps(rounded, _mm512_set1_ps(ROUND)));
+            let integers = _mm512_sub_epi32(rounded, _mm512_castps_si512(_mm512_set1_ps(ROUND)));
+            _mm512_and_si512(integers, _mm512_set1_epi32(scale.keep))
+        };
+        let (first, second) = (integers(first), integers(second));
+        let evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        let odds = _mm512_or_si512(evens, _mm512_set1_epi32(1));
+        for (half, order) in [evens, odds].into_iter().enumerate() {
+            let integers = _mm512_permutex2var_epi32(first, order, second);
+            let high = match precision {
+                Precision::Bits16 => {
+                    _mm512_srai_epi32::<8>(_mm512_add_epi32(integers, _mm512_set1_epi32(128)))
+                }
+                Precision::Bits8 => integers,
+            };
+            let place = |part: &mut [i8; GROUP]| part.as_mut_ptr().add(16 * half).cast();
+            _mm_storeu_si128(place(&mut bytes[0]), _mm512_cvtepi32_epi8(high));
+            if precision == Precision::Bits16 {
+                _mm_storeu_si128(place(&mut bytes[1]), _mm512_cvtepi32_epi8(integers));
+            }
+        }
+        scale.step
+    }
+}
