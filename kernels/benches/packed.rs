@@ -102,27 +102,32 @@ fn decode(criterion: &mut Criterion) {
 
 fn prefill(criterion: &mut Criterion) {
     let mut random = ChaCha8Rng::seed_from_u64(2);
-    let matrix = Packed::random(12288, 1536, &mut random);
-    let x = activations(512 * matrix.columns, &mut random);
-    let mut out = vec![0.0; 512 * matrix.rows];
     let mut group = criterion.benchmark_group("prefill");
     group.sample_size(10);
-    group.throughput(Throughput::Elements((2 * out.len() * matrix.columns) as u64));
-    for kernels in Kernels::available() {
-        group.bench_function(format!("{}, 512 tokens", kernels.name()), |bencher| {
-            bencher.iter(|| multiply(kernels, &matrix, &x, &mut out, Precision::Bits16));
-        });
+    for (rows, columns) in [(12288, 1536), (1536, 6144)] {
+        let matrix = Packed::random(rows, columns, &mut random);
+        let x = activations(512 * columns, &mut random);
+        let mut out = vec![0.0; 512 * rows];
+        group.throughput(Throughput::Elements((2 * out.len() * columns) as u64));
+        for kernels in Kernels::available() {
+            let name = format!("{}, 512 tokens, {rows} x {columns}", kernels.name());
+            group.bench_function(name, |bencher| {
+                bencher.iter(|| multiply(kernels, &matrix, &x, &mut out, Precision::Bits16));
+            });
+        }
     }
 }
 
 fn prepare(criterion: &mut Criterion) {
     let mut random = ChaCha8Rng::seed_from_u64(3);
     let mut group = criterion.benchmark_group("prepare");
-    for columns in [1536, 12288] {
+    for (tokens, columns) in [(1, 1536), (1, 12288), (512, 1536)] {
         let matrix = Packed::random(1, columns, &mut random);
-        let x = activations(columns, &mut random);
+        let x = activations(tokens * columns, &mut random);
+        group.throughput(Throughput::Elements(x.len() as u64));
         for kernels in Kernels::available() {
-            group.bench_function(format!("{}, {columns} columns", kernels.name()), |bencher| {
+            let name = format!("{}, {tokens} tokens, {columns} columns", kernels.name());
+            group.bench_function(name, |bencher| {
                 bencher
                     .iter(|| kernels.prepare(&matrix.matrix(), black_box(&x), Precision::Bits16));
             });

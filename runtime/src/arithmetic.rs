@@ -25,6 +25,10 @@ pub trait Arithmetic: Sync {
     /// `x·Wᵀ`: `x` is `[tokens, columns]`, the result `[tokens, rows]`.
     fn linear(&self, weight: &Matrix, x: &[Self::Number]) -> Vec<Self::Number>;
 
+    /// Takes what [`Arithmetic::linear`] has returned and nobody needs any longer: room for what it will
+    /// return.
+    fn take_back(&self, _numbers: Vec<Self::Number>) {}
+
     /// Attention of one sequence's `queries` (`[tokens, heads, head_dim]`), the first of which is at
     /// position `first`, into `out`, which has the same shape.
     ///

@@ -29,13 +29,15 @@ pub(crate) fn keep<A: Arithmetic>(
     rms_norm(model, arithmetic, &mut k, head_dim, Some(&own.k_norm));
     turns.rotate(&mut k, width, &config.rope, head_dim);
     rms_norm(model, arithmetic, &mut v, head_dim, None);
-    let (mut k, mut v) = (&k[..], &v[..]);
+    let (mut k_rest, mut v_rest) = (&k[..], &v[..]);
     for (piece, span) in pieces.iter_mut().zip(spans) {
         let (keys, values);
-        (keys, k) = k.split_at(span.rows * width);
-        (values, v) = v.split_at(span.rows * width);
+        (keys, k_rest) = k_rest.split_at(span.rows * width);
+        (values, v_rest) = v_rest.split_at(span.rows * width);
         piece.cache.layer_mut(number).stage(keys, values);
     }
+    arithmetic.take_back(k);
+    arithmetic.take_back(v);
 }
 
 /// Attention of layer `number` over the normed stream `h` (`[tokens, hidden]`), whose rows belong to
@@ -63,15 +65,18 @@ pub(crate) fn attention<A: Arithmetic>(
     let queries = model.config.text.num_attention_heads;
     let heads = Heads { queries, queries_per_key: queries / config.kv_heads, head_dim };
     let mut out = vec![A::Number::default(); q.len()];
-    let (mut q, mut rest) = (&q[..], &mut out[..]);
+    let (mut q_rest, mut rest) = (&q[..], &mut out[..]);
     for (piece, span) in pieces.iter().zip(spans) {
         let (queries, out);
-        (queries, q) = q.split_at(span.rows * heads.queries * head_dim);
+        (queries, q_rest) = q_rest.split_at(span.rows * heads.queries * head_dim);
         (out, rest) = rest.split_at_mut(queries.len());
         let kept = piece.cache.layer(config.kv_source.unwrap_or(number));
         arithmetic.attend(kept, span.first, heads, queries, out);
     }
-    arithmetic.linear(&layer.o_proj, &out)
+    arithmetic.take_back(q);
+    let projected = arithmetic.linear(&layer.o_proj, &out);
+    arithmetic.take_back(out);
+    projected
 }
 
 /// Rotary position embedding of the rows of a pass, for every kind of layer that there is.

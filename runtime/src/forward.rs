@@ -293,6 +293,7 @@ fn layer_pass<A: Arithmetic>(
     observer.stage(Stage::AttentionOut(number), &a);
     rms_norm(model, arithmetic, &mut a, hidden, Some(&layer.post_attention_norm));
     add(x, &a);
+    arithmetic.take_back(a);
 
     let mut h = x.clone();
     rms_norm(model, arithmetic, &mut h, hidden, Some(&layer.pre_mlp_norm));
@@ -305,6 +306,7 @@ fn layer_pass<A: Arithmetic>(
     }
     rms_norm(model, arithmetic, &mut m, hidden, Some(&layer.post_mlp_norm));
     add(x, &m);
+    arithmetic.take_back(m);
 
     per_layer_block(model, arithmetic, number, layer, x, &stream.per_layer);
     scale(x, A::Number::from_f32(layer.scalar));
@@ -321,7 +323,10 @@ pub(crate) fn mlp<A: Arithmetic>(
     let mut gate = arithmetic.linear(gate_proj, h);
     let up = arithmetic.linear(up_proj, h);
     arithmetic.gelu_times(&mut gate, &up);
-    arithmetic.linear(down_proj, &gate)
+    arithmetic.take_back(up);
+    let out = arithmetic.linear(down_proj, &gate);
+    arithmetic.take_back(gate);
+    out
 }
 
 /// Adds the layer's own input, gated by the stream itself (not by a norm of it).
@@ -340,9 +345,11 @@ fn per_layer_block<A: Arithmetic>(
     for (g, inputs) in g.chunks_exact_mut(width).zip(per_layer.chunks_exact(all_layers)) {
         arithmetic.gelu_times(g, &inputs[number * width..][..width]);
     }
-    let mut g = arithmetic.linear(&block.projection, &g);
-    rms_norm(model, arithmetic, &mut g, model.config.text.hidden_size, Some(&block.post_norm));
-    add(x, &g);
+    let mut out = arithmetic.linear(&block.projection, &g);
+    rms_norm(model, arithmetic, &mut out, model.config.text.hidden_size, Some(&block.post_norm));
+    add(x, &out);
+    arithmetic.take_back(g);
+    arithmetic.take_back(out);
 }
 
 /// The last norm, the head (usually the unscaled embedding table) and the softcap.

@@ -7,18 +7,21 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use w4pack_fixtures::Shape;
 use w4pack_format::config::Config;
+use w4pack_kernels::cpu::Kernels;
 use w4pack_kernels::cuda::{CudaError, Gpu, cards, images};
-use w4pack_runtime::device::MOST_TRIED;
 use w4pack_runtime::device::cuda::{KvType, RESERVE, Wish, plan_for_shape, read_bandwidth};
+use w4pack_runtime::device::{MOST_TRIED, physical_cores};
 
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     let found = match cards() {
         Ok(count) => (0..count).map(|card| examine(card, arguments)).collect::<Result<_>>()?,
         Err(error @ (CudaError::NoDriver | CudaError::NoCard { .. })) => {
             if arguments.json {
-                output::line(&json!({"gpus": [], "reason": error.to_string()}).to_string())?;
+                let report = json!({"gpus": [], "reason": error.to_string(), "cpu": processor()});
+                output::line(&report.to_string())?;
             } else {
                 output::line(&format!("no CUDA ({error}); models run on the CPU"))?;
+                print_processor()?;
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -26,7 +29,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     };
     let found: Vec<Value> = found;
     if arguments.json {
-        output::line(&json!({ "gpus": found }).to_string())?;
+        output::line(&json!({ "gpus": found, "cpu": processor() }).to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
     for card in &found {
@@ -52,7 +55,30 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
         output::line(&format!("  kernels  {}: {}", text("kernels"), text("kernels_because")))?;
         output::line(&format!("  E2B      {}", text("fits")))?;
     }
+    print_processor()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The CPU's kernels, fastest first, and why those for a matrix unit are not among them.
+fn processor() -> Value {
+    let mut kernels: Vec<&str> =
+        Kernels::available().iter().map(|kernels| kernels.name()).collect();
+    kernels.reverse();
+    let without = Kernels::named("amx").err().and_then(|error| error.reason);
+    json!({"kernels": kernels, "without_amx_because": without, "cores": physical_cores()})
+}
+
+fn print_processor() -> Result<()> {
+    let cpu = processor();
+    let names: Vec<&str> =
+        cpu["kernels"].as_array().into_iter().flatten().flat_map(Value::as_str).collect();
+    let why = cpu["without_amx_because"].as_str().map(|why| format!(" (no `amx`: {why})"));
+    output::line(&format!(
+        "cpu     {} cores, kernels {}{}",
+        cpu["cores"],
+        names.join(", "),
+        why.unwrap_or_default()
+    ))
 }
 
 fn examine(ordinal: usize, arguments: &DoctorArguments) -> Result<Value> {

@@ -55,11 +55,20 @@ fn doctor_says_that_there_is_no_card() {
         assert_eq!(output.status.code(), Some(0), "{what}: {}", stderr(&output));
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(said.contains("no CUDA (") && said.contains("CPU"), "{what}: {said}");
+        let kernels = w4pack_kernels::cpu::Kernels::best().name();
+        assert!(said.contains(&format!("kernels {kernels}")), "{what}: {said}");
     });
     without_a_card(&["doctor", "--json"], |_, output| {
         let report = stdout_json(&output);
         assert_eq!(report["gpus"], serde_json::json!([]));
         assert!(report["reason"].as_str().unwrap().len() > 5);
+        let cpu = &report["cpu"];
+        assert_eq!(cpu["kernels"].as_array().unwrap().last().unwrap(), "portable");
+        let without_amx = cpu["kernels"][0] != "amx";
+        assert_eq!(
+            cpu["without_amx_because"].is_string(),
+            without_amx && cfg!(target_arch = "x86_64")
+        );
     });
 }
 

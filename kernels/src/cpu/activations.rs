@@ -150,7 +150,9 @@ impl<'a> Activations<'a> {
                 values.zip(blocks).map(part).collect()
             }
             #[cfg(target_arch = "x86_64")]
-            Integers::Tiles(tiles) => values.zip(tiles.places().map(Place::Tile)).map(part).collect(),
+            Integers::Tiles(tiles) => {
+                values.zip(tiles.places().map(Place::Tile)).map(part).collect()
+            }
         }
     }
 

@@ -102,12 +102,11 @@ leaves! {
     sdot: Neon<true>, "neon,dotprod"
 }
 
-/// The same with the matrix unit for the packed rows of a prompt: Sapphire Rapids (2023).
+/// AVX-512 and the matrix unit, which multiplies packed rows for a prompt: Sapphire Rapids (2023).
 #[cfg(target_arch = "x86_64")]
 pub(super) mod amx {
     use super::*;
     use crate::cpu::amx;
-    use std::arch::x86_64::__m512;
 
     pub const KERNELS: Kernels = Kernels {
         name: "amx",
@@ -117,24 +116,24 @@ pub(super) mod amx {
         ..avx512::KERNELS
     };
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-    fn prepare(part: &mut Part<'_>) {
-        match &mut part.place {
-            // SAFETY: this function is compiled for the instruction set.
-            Place::Tile(tile) => unsafe { amx::fill(part.values, part.precision, tile) },
-            Place::Blocks(_) => super::prepare(part),
+    unsafe fn prepare(part: &mut Part<'_>) {
+        // SAFETY: the table is only there where the instruction set is.
+        unsafe {
+            match &mut part.place {
+                Place::Tile(tile) => amx::fill(part.values, part.precision, tile),
+                Place::Blocks(_) => (avx512::KERNELS.prepare)(part),
+            }
         }
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-    fn multiply(matrix: &Matrix<'_>, row: usize, x: &Activations<'_>, out: &mut Output<'_>) {
-        // SAFETY: as above, and the table is only there where the matrix unit is.
+    unsafe fn multiply(matrix: &Matrix<'_>, row: usize, x: &Activations<'_>, out: &mut Output<'_>) {
+        // SAFETY: the table is only there where the instruction set and the unit are.
         unsafe {
             match &x.integers {
                 Integers::Tiles(tiles) => {
                     amx::multiply::<amx::MatrixUnit>(matrix, row, tiles, x.precision, out);
                 }
-                _ => super::multiply::<__m512>(matrix, row, x, out),
+                _ => (avx512::KERNELS.multiply)(matrix, row, x, out),
             }
         }
     }

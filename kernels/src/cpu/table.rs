@@ -1,9 +1,9 @@
 //! The choice of instruction set: a table of function pointers, picked once.
 
 use super::activations::{Activations, Part, Precision};
-use super::attention::{POSITIONS, Partial, Segment};
 #[cfg(target_arch = "x86_64")]
 use super::amx;
+use super::attention::{POSITIONS, Partial, Segment};
 use super::leaves;
 use super::matrix::Matrix;
 use super::output::Output;

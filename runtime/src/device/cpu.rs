@@ -3,6 +3,7 @@
 mod attention;
 mod pool;
 mod read;
+mod spare;
 mod tried;
 
 pub use pool::Pool;
@@ -20,6 +21,7 @@ use crate::sampling::greedy;
 use crate::traffic::Traffic;
 use crate::weights::Matrix;
 use half::f16;
+use spare::Spare;
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +35,7 @@ pub struct Cpu<S = f16> {
     kernels: &'static Kernels,
     precision: Precision,
     pool: Pool,
+    spare: Spare,
     kept: PhantomData<S>,
 }
 
@@ -40,7 +43,8 @@ impl<S: Kept<f32> + CacheNumber> Cpu<S> {
     /// Arithmetic by the given kernels on the threads of `pool`, with activations of 16 bits for packed
     /// matrices.
     pub fn new(kernels: &'static Kernels, pool: Pool) -> Self {
-        Self { kernels, precision: Precision::Bits16, pool, kept: PhantomData }
+        let (precision, spare) = (Precision::Bits16, Spare::default());
+        Self { kernels, precision, pool, spare, kept: PhantomData }
     }
 
     /// The same with activations of `precision`.
@@ -86,9 +90,11 @@ impl<S: Kept<f32> + CacheNumber> Arithmetic for Cpu<S> {
 
     fn linear(&self, weight: &Matrix, x: &[f32]) -> Vec<f32> {
         let view = weight.view();
-        let activations = self.kernels.prepare(&view, x, self.precision);
+        let activations = self.kernels.prepare_shared(&view, x, self.precision, |parts, fill| {
+            self.pool.for_each_chunk(parts, 1, |_, part| fill(&mut part[0]));
+        });
         let tokens = activations.tokens();
-        let mut outputs = vec![0.0; view.rows() * tokens];
+        let mut outputs = self.spare.room(view.rows() * tokens);
         let rows = self.rows_of_a_unit(&view);
         // A stripe of rows for each unit; which thread takes it does not matter.
         let mut stripes = Vec::with_capacity(view.rows().div_ceil(rows));
@@ -104,6 +110,10 @@ impl<S: Kept<f32> + CacheNumber> Arithmetic for Cpu<S> {
             self.kernels.multiply(&view, unit * rows, &activations, stripe);
         });
         outputs
+    }
+
+    fn take_back(&self, numbers: Vec<f32>) {
+        self.spare.take_back(numbers);
     }
 
     fn attend(

@@ -1,34 +1,37 @@
 //! AMX: packed rows for a prompt, on the matrix unit of Intel's servers (Sapphire Rapids, 2023).
 //!
-//! The unit adds products of signed bytes, 16 tokens by 16 rows at a stroke, and is exact, as the sums
-//! inside a group are. So an output is the same bits as on any other instruction set:
+//! The unit adds products of signed bytes for 16 tokens and 16 rows at a stroke, and is exact, as the
+//! sums inside a group are. So an output is the same bits as on any other instruction set:
 //! ```text
-//! for each 16 tokens, for each pair of 16 rows:
+//! for each 16 tokens, for each 16 rows:
 //!     for each lane (0, 8, 4, 12, … as halves are added), for each group of the lane:
-//!         high, low = Σ code·byte          16 by 16 by 32 on the matrix unit, two for each of the pair
-//!         lane += ((256·high + low)·step)·x step                                         AVX-512
+//!         high, low = Σ code·byte                            16 by 16 by 32 each, the matrix unit
+//!         lane += ((256·high + low)·step)·x step             16 by 16, AVX-512
 //!     output = the lanes, added in halves
 //! ```
 //! | file | holds |
 //! |---|---|
 //! | `tokens.rs` | activations of 16 tokens, as the unit takes them |
 //! | `rows.rs` | codes of 16 rows, as the unit takes them |
-//! | `unit.rs` | the unit: its registers and its one product |
-//! | `pair.rs` | the loop above |
+//! | `unit.rs` | the unit: its registers and what it does with them |
+//! | `tile.rs` | the loop over lanes and groups |
 //! | `permission.rs` | whether the processor has the unit and the system gives it |
 //!
-//! What limits it is the second line: five operations for 16 outputs of a group, 40 of the 32
-//! cycles that the unit itself needs.
+//! Tried: two tiles of rows at once, which load a token's bytes once for both, leave no registers for
+//! the lanes, and are 4 to 8 % slower. Three products of bf16 halves of the activations, with sums of
+//! whole rows in the unit, are as fast as this on paper (0.57 TFLOP/s a quiet core), and other bits.
 //!
 //! # Safety
-//! All functions here require AVX-512 F, BW and VNNI, and the matrix unit where they take a [`Unit`].
+//! Functions require AVX-512 F, BW and VNNI, for which they are compiled, and what the [`Unit`] does.
 
-mod pair;
 mod permission;
 mod rows;
+mod tile;
 mod tokens;
 mod unit;
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;
 
@@ -48,7 +51,7 @@ use unit::Unit;
 /// Tokens and rows of a tile.
 const SIDE: usize = 16;
 
-/// Tokens from which tiles pay: with fewer, most of a tile would be empty.
+/// Tokens from which tiles pay: with fewer, most of one would be empty.
 pub(super) const LEAST_TOKENS: usize = 12;
 
 /// Bytes of unpacked rows over which all tokens pass: with the activations of 16 tokens they stay in
@@ -59,7 +62,7 @@ const PANEL_BYTES: usize = 768 << 10;
 #[derive(Default)]
 struct Room {
     panel: Panel,
-    pair: pair::Room,
+    tile: tile::Room,
 }
 
 thread_local! {
@@ -69,7 +72,7 @@ thread_local! {
 
 /// Multiplies the rows of `matrix`, which is read by codes, from `first_row` on, as many as `out` has,
 /// with all of `x`.
-#[inline(always)]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn multiply<U: Unit>(
     matrix: &Matrix<'_>,
     first_row: usize,
@@ -77,40 +80,46 @@ pub(super) unsafe fn multiply<U: Unit>(
     precision: Precision,
     out: &mut Output<'_>,
 ) {
-    let rows = PackedRows::of(matrix, first_row, out.rows()).expect("a matrix that is read by codes");
-    // SAFETY: the instruction sets are the caller's promise.
+    let rows =
+        PackedRows::of(matrix, first_row, out.rows()).expect("a matrix that is read by codes");
+    // SAFETY: the unit is the caller's promise.
     unsafe {
-        match (rows, precision) {
-            (PackedRows::F16(rows), Precision::Bits16) => packed::<U, _, 2>(&rows, x, out),
-            (PackedRows::F16(rows), Precision::Bits8) => packed::<U, _, 1>(&rows, x, out),
-            (PackedRows::Bf16(rows), Precision::Bits16) => packed::<U, _, 2>(&rows, x, out),
-            (PackedRows::Bf16(rows), Precision::Bits8) => packed::<U, _, 1>(&rows, x, out),
-            (PackedRows::F32(rows), Precision::Bits16) => packed::<U, _, 2>(&rows, x, out),
-            (PackedRows::F32(rows), Precision::Bits8) => packed::<U, _, 1>(&rows, x, out),
+        match rows {
+            PackedRows::F16(rows) => packed::<U, _>(&rows, x, precision, out),
+            PackedRows::Bf16(rows) => packed::<U, _>(&rows, x, precision, out),
+            PackedRows::F32(rows) => packed::<U, _>(&rows, x, precision, out),
         }
     }
 }
 
-/// The same for rows with steps of one dtype. `BYTES` as in `products/`.
-#[inline(always)]
-unsafe fn packed<U: Unit, S: Stored, const BYTES: usize>(
+/// The same for rows with steps of one dtype.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+unsafe fn packed<U: Unit, S: Stored>(
     rows: &Packed<'_, S>,
     x: &TokenTiles,
+    precision: Precision,
     out: &mut Output<'_>,
 ) {
     let mut room = ROOM.take().unwrap_or_default();
-    let Room { panel, pair: pair_room } = &mut *room;
-    let tiles = (PANEL_BYTES / Panel::tile_bytes(rows.groups)).max(2) / 2 * 2;
-    // SAFETY: the instruction sets are the caller's promise.
+    let Room { panel, tile: tile_room } = &mut *room;
+    tile_room.set_order(rows.groups);
+    let tiles = (PANEL_BYTES / Panel::tile_bytes(rows.groups)).max(1);
+    // SAFETY: the unit is the caller's promise.
     unsafe {
-        let unit = U::configured();
+        let mut unit = U::configured();
         for first in (0..out.rows()).step_by(SIDE * tiles) {
             panel.unpack(&rows.some(first, SIDE * tiles));
-            for token_tile in 0..x.tiles() {
-                for pair in 0..panel.tiles().div_ceil(2) {
-                    let row = first + 2 * SIDE * pair;
-                    let (tokens, rows) = (x.tile(token_tile), panel.pair(pair));
-                    pair::multiply::<U, BYTES>(&unit, tokens, rows, pair_room, row, out);
+            for tokens in x.iter() {
+                for (number, tile) in panel.iter().enumerate() {
+                    let row = first + SIDE * number;
+                    match precision {
+                        Precision::Bits16 => {
+                            tile::multiply::<U, 2>(&mut unit, tokens, tile, tile_room, row, out);
+                        }
+                        Precision::Bits8 => {
+                            tile::multiply::<U, 1>(&mut unit, tokens, tile, tile_room, row, out);
+                        }
+                    }
                 }
             }
         }

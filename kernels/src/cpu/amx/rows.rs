@@ -40,26 +40,17 @@ impl Panel {
         groups * (size_of::<RowGroup>() + size_of::<RowSteps>())
     }
 
-    /// Number of tiles.
-    pub fn tiles(&self) -> usize {
-        self.tiles
-    }
-
-    /// Tiles `2·pair` and the next one; the last one twice if that is not there.
-    pub fn pair(&self, pair: usize) -> [RowTile<'_>; 2] {
-        [2 * pair, (2 * pair + 1).min(self.tiles - 1)].map(|tile| {
-            let groups = tile * self.groups..(tile + 1) * self.groups;
-            RowTile { codes: &self.codes[groups.clone()], steps: &self.steps[groups] }
-        })
+    /// The tiles in use.
+    pub fn iter(&self) -> impl Iterator<Item = RowTile<'_>> {
+        let tiles = self.codes.chunks_exact(self.groups).zip(self.steps.chunks_exact(self.groups));
+        tiles.take(self.tiles).map(|(codes, steps)| RowTile { codes, steps })
     }
 
     /// Unpacks `rows` in place of what was there. What stands for rows behind the last one of the last
     /// tile is the first one of that tile.
     ///
-    /// # Safety
-    /// Requires AVX-512 F and BW.
-    #[inline(always)]
-    pub unsafe fn unpack<S: Stored>(&mut self, rows: &Packed<'_, S>) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+    pub fn unpack<S: Stored>(&mut self, rows: &Packed<'_, S>) {
         let groups = rows.groups;
         (self.groups, self.tiles) = (groups, rows.rows().div_ceil(SIDE));
         let room = self.tiles * groups;
@@ -78,18 +69,15 @@ impl Panel {
                 }
             }
             let groups = tile * groups..(tile + 1) * groups;
-            // SAFETY: the instruction set is the caller's promise.
-            unsafe {
-                unpack_codes(words, &mut self.codes[groups.clone()]);
-                unpack_steps(steps, &mut self.steps[groups]);
-            }
+            unpack_codes(words, &mut self.codes[groups.clone()]);
+            unpack_steps(steps, &mut self.steps[groups]);
         }
     }
 }
 
 /// The codes of sixteen rows, four groups at a time.
-#[inline(always)]
-unsafe fn unpack_codes(rows: [&[u32]; SIDE], codes: &mut [RowGroup]) {
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn unpack_codes(rows: [&[u32]; SIDE], codes: &mut [RowGroup]) {
     const AT_ONCE: usize = LANES / WORDS;
     // SAFETY: the caller guarantees AVX-512 F and BW. Of a row as many words are read as its groups
     // have; what is written is 64 bytes of a group each.
@@ -120,8 +108,8 @@ unsafe fn unpack_codes(rows: [&[u32]; SIDE], codes: &mut [RowGroup]) {
 }
 
 /// The steps of sixteen rows, sixteen groups at a time.
-#[inline(always)]
-unsafe fn unpack_steps<S: Stored>(rows: [&[S]; SIDE], steps: &mut [RowSteps]) {
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn unpack_steps<S: Stored>(rows: [&[S]; SIDE], steps: &mut [RowSteps]) {
     // SAFETY: the caller guarantees AVX-512 F; loads and stores are of sixteen values that are there.
     unsafe {
         for (number, steps) in steps.chunks_mut(LANES).enumerate() {
@@ -149,31 +137,29 @@ unsafe fn unpack_steps<S: Stored>(rows: [&[S]; SIDE], steps: &mut [RowSteps]) {
 }
 
 /// Rows and columns changed: by 2, by 4, then by lanes of 128 bits.
-#[inline(always)]
-unsafe fn transpose(rows: [__m512i; SIDE]) -> [__m512i; SIDE] {
-    // SAFETY: the caller guarantees AVX-512 F.
-    unsafe {
-        // fours[4·b + j]: in lane l, the elements 4·l + j of rows 4·b to 4·b + 3.
-        let mut fours = rows;
-        for b in 0..4 {
-            let [r0, r1, r2, r3] = [rows[4 * b], rows[4 * b + 1], rows[4 * b + 2], rows[4 * b + 3]];
-            let (low01, high01) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpackhi_epi32(r0, r1));
-            let (low23, high23) = (_mm512_unpacklo_epi32(r2, r3), _mm512_unpackhi_epi32(r2, r3));
-            fours[4 * b] = _mm512_unpacklo_epi64(low01, low23);
-            fours[4 * b + 1] = _mm512_unpackhi_epi64(low01, low23);
-            fours[4 * b + 2] = _mm512_unpacklo_epi64(high01, high23);
-            fours[4 * b + 3] = _mm512_unpackhi_epi64(high01, high23);
-        }
-        let mut columns = fours;
-        for j in 0..4 {
-            let [a, b, c, d] = [fours[j], fours[4 + j], fours[8 + j], fours[12 + j]];
-            let ab = [_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b)];
-            let cd = [_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d)];
-            columns[j] = _mm512_shuffle_i32x4::<0x88>(ab[0], cd[0]);
-            columns[4 + j] = _mm512_shuffle_i32x4::<0x88>(ab[1], cd[1]);
-            columns[8 + j] = _mm512_shuffle_i32x4::<0xdd>(ab[0], cd[0]);
-            columns[12 + j] = _mm512_shuffle_i32x4::<0xdd>(ab[1], cd[1]);
-        }
-        columns
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn transpose(rows: [__m512i; SIDE]) -> [__m512i; SIDE] {
+    // fours[4·b + j]: in lane l, the elements 4·l + j of rows 4·b to 4·b + 3.
+    let mut fours = rows;
+    for b in 0..4 {
+        let [r0, r1, r2, r3] = [rows[4 * b], rows[4 * b + 1], rows[4 * b + 2], rows[4 * b + 3]];
+        let (low01, high01) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpackhi_epi32(r0, r1));
+        let (low23, high23) = (_mm512_unpacklo_epi32(r2, r3), _mm512_unpackhi_epi32(r2, r3));
+        fours[4 * b] = _mm512_unpacklo_epi64(low01, low23);
+        fours[4 * b + 1] = _mm512_unpackhi_epi64(low01, low23);
+        fours[4 * b + 2] = _mm512_unpacklo_epi64(high01, high23);
+        fours[4 * b + 3] = _mm512_unpackhi_epi64(high01, high23);
     }
+    let mut columns = fours;
+    for j in 0..4 {
+        let [a, b, c, d] = [fours[j], fours[4 + j], fours[8 + j], fours[12 + j]];
+        let ab = [_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b)];
+        let cd = [_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d)];
+        columns[j] = _mm512_shuffle_i32x4::<0x88>(ab[0], cd[0]);
+        columns[4 + j] = _mm512_shuffle_i32x4::<0x88>(ab[1], cd[1]);
+        columns[8 + j] = _mm512_shuffle_i32x4::<0xdd>(ab[0], cd[0]);
+        columns[12 + j] = _mm512_shuffle_i32x4::<0xdd>(ab[1], cd[1]);
+    }
+    columns
 }

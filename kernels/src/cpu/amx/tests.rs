@@ -2,9 +2,7 @@
 //! AVX-512, against the plain arithmetic. On a machine that has the unit, `tests/packed` proves the
 //! same of the real one.
 
-use super::rows::RowGroup;
-use super::tokens::TokenGroup;
-use super::unit::{Sums, Unit};
+use super::model::Model;
 use super::{SIDE, TokenTiles, fill};
 use crate::cpu::activations::{Activations, Integers, Place};
 use crate::cpu::{Kernels, Matrix, Output, Precision, Steps, Values};
@@ -15,80 +13,6 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use w4pack_format::group::{GROUP, WORDS};
 
-/// What the instructions do, as their manual spells it: `tileloadd` takes rows of bytes, `tdpbssd` adds
-/// for every row m of one tile, column n of the other and k the products of four signed bytes each.
-struct Model;
-
-/// A register: up to 16 rows of 64 bytes.
-type Register = [[i8; 64]; 16];
-
-fn load(bytes: &[i8], row_bytes: usize, rows: usize, apart: usize) -> Register {
-    let mut register = [[0; 64]; 16];
-    for row in 0..rows {
-        register[row][..row_bytes].copy_from_slice(&bytes[row * apart..][..row_bytes]);
-    }
-    register
-}
-
-fn add_products(sums: &mut [[i32; 16]; 16], a: &Register, b: &Register, row_bytes: usize) {
-    for m in 0..16 {
-        for k in 0..row_bytes / 4 {
-            for n in 0..16 {
-                for i in 0..4 {
-                    sums[m][n] += i32::from(a[m][4 * k + i]) * i32::from(b[k][4 * n + i]);
-                }
-            }
-        }
-    }
-}
-
-impl Unit for Model {
-    unsafe fn configured() -> Self {
-        Self
-    }
-
-    unsafe fn products<const BYTES: usize>(
-        &self,
-        tokens: &TokenGroup,
-        rows: [&RowGroup; 2],
-        sums: &mut [Sums; 2],
-    ) {
-        let tokens = tokens.0.as_flattened().as_flattened();
-        let high = load(tokens, 32, 16, 64);
-        let low = load(&tokens[32..], 32, 16, 64);
-        for (rows, sums) in rows.into_iter().zip(sums) {
-            let codes = load(rows.0.as_flattened().as_flattened(), 64, 8, 64);
-            sums.high = [[0; SIDE]; SIDE];
-            add_products(&mut sums.high, &high, &codes, 32);
-            if BYTES == 2 {
-                sums.low = [[0; SIDE]; SIDE];
-                add_products(&mut sums.low, &low, &codes, 32);
-            }
-        }
-    }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-fn multiply_by_model(
-    matrix: &Matrix<'_>,
-    first_row: usize,
-    x: &Activations<'_>,
-    out: &mut Output<'_>,
-) {
-    let Integers::Tiles(tiles) = &x.integers else { panic!("prepared as tiles") };
-    // SAFETY: this function is compiled for the instruction set, and the model needs none.
-    unsafe { super::multiply::<Model>(matrix, first_row, tiles, x.precision, out) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-fn fill_tiles(x: &mut Activations<'_>) {
-    for part in &mut x.parts() {
-        let Place::Tile(tile) = &mut part.place else { panic!("tiles") };
-        // SAFETY: as above.
-        unsafe { fill(part.values, part.precision, tile) }
-    }
-}
-
 /// Whether this machine can run the other half of the arithmetic.
 fn there() -> bool {
     let there = Kernels::available().iter().any(|kernels| kernels.name() == "avx512");
@@ -96,6 +20,15 @@ fn there() -> bool {
         println!("skipped: this processor has no AVX-512 with VNNI");
     }
     there
+}
+
+/// Safety: requires AVX-512 F and BW.
+unsafe fn fill_tiles(x: &mut Activations<'_>) {
+    for part in &mut x.parts() {
+        let Place::Tile(tile) = &mut part.place else { panic!("tiles") };
+        // SAFETY: the instruction set is the caller's promise.
+        unsafe { fill(part.values, part.precision, tile) }
+    }
 }
 
 struct Operands {
@@ -154,9 +87,10 @@ impl Operands {
         // SAFETY: the caller has looked whether the instruction set is there.
         unsafe {
             fill_tiles(&mut x);
-            multiply_by_model(&matrix, first, &x, &mut below);
+            let Integers::Tiles(tiles) = &x.integers else { panic!("tiles") };
+            super::multiply::<Model>(&matrix, first, tiles, precision, &mut below);
             if first > 0 {
-                multiply_by_model(&matrix, 0, &x, &mut above);
+                super::multiply::<Model>(&matrix, 0, tiles, precision, &mut above);
             }
         }
         for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
@@ -172,7 +106,7 @@ fn tiles_give_the_bits_of_the_plain_arithmetic() {
     if !there() {
         return;
     }
-    // On both sides of a tile, a pair and a panel; of a run, a lane and all lanes.
+    // On both sides of a tile and a panel; of a lane and all lanes.
     let rows = [1, 15, 16, 17, 32, 33, 49, 1400];
     let groups = [1, 2, 7, 8, 16, 17, 48, 63, 64, 65, 129, 2];
     for (number, groups) in groups.into_iter().enumerate() {
@@ -219,23 +153,38 @@ fn the_largest_sums_are_exact() {
 }
 
 #[test]
+fn zeros_have_no_sign() {
+    if !there() {
+        return;
+    }
+    let mut operands = Operands::random(17, 35, 17, 0.0, 1);
+    operands.steps.fill(-1.0);
+    operands.x.fill(-0.0);
+    operands.check(0, Precision::Bits16);
+}
+
+#[test]
 fn activations_have_one_integer_each_in_both_layouts() {
     if !there() {
         return;
     }
     let operands = Operands::random(1, 18, 21, 0.0, 9);
-    let values =
-        Values::Packed { words: &operands.words, steps: Steps::F32(&operands.steps), round_to_bf16: false };
+    let values = Values::Packed {
+        words: &operands.words,
+        steps: Steps::F32(&operands.steps),
+        round_to_bf16: false,
+    };
     let matrix = Matrix::new(1, operands.columns, values);
-    let blocks = Kernels::named("portable").unwrap().prepare(&matrix, &operands.x, Precision::Bits16);
+    let blocks =
+        Kernels::named("portable").unwrap().prepare(&matrix, &operands.x, Precision::Bits16);
     let tiles = {
         let mut x = Activations::new(&matrix, &operands.x, Precision::Bits16, |_| true);
         // SAFETY: `there` has looked whether the instruction set is there.
         unsafe { fill_tiles(&mut x) };
-        let Integers::Tiles(tiles) = x.integers else { panic!("tiles") };
-        tiles
+        x
     };
-    check_layouts(&blocks, &tiles);
+    let Integers::Tiles(tiles) = &tiles.integers else { panic!("tiles") };
+    check_layouts(&blocks, tiles);
 }
 
 fn check_layouts(blocks: &Activations<'_>, tiles: &TokenTiles) {
@@ -243,7 +192,7 @@ fn check_layouts(blocks: &Activations<'_>, tiles: &TokenTiles) {
     for token in 0..blocks.tokens() {
         for group in 0..18 {
             let block = &blocks.token(token)[group / 16];
-            let tile = tiles.tile(token / SIDE);
+            let tile = tiles.iter().nth(token / SIDE).unwrap();
             let [high, low] = tile.bytes[group].0[token % SIDE];
             assert_eq!(tile.steps[group].0[token % SIDE], block.steps[group % 16]);
             let part = |part: usize| block.bytes[group % 16 / 4][part][group % 4];

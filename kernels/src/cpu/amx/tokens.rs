@@ -5,6 +5,7 @@ use super::SIDE;
 use crate::cpu::activations::{Precision, Scale};
 use crate::cpu::numbers::ROUND;
 use std::arch::x86_64::*;
+use std::cell::Cell;
 use w4pack_format::group::GROUP;
 
 /// A group of sixteen tokens: of each token the high bytes of its 16 even elements and of its 16 odd
@@ -28,6 +29,18 @@ pub struct TokenTiles {
     tokens: usize,
 }
 
+thread_local! {
+    /// Room of the last ones, for the next: as zeroed pages from the system it takes as long as filling.
+    static SPARE: Cell<(Vec<TokenGroup>, Vec<TokenSteps>)> =
+        const { Cell::new((Vec::new(), Vec::new())) };
+}
+
+impl Drop for TokenTiles {
+    fn drop(&mut self) {
+        SPARE.set((std::mem::take(&mut self.bytes), std::mem::take(&mut self.steps)));
+    }
+}
+
 /// Sixteen tokens or fewer, numbers `first` and on: `[groups]` of them.
 #[derive(Clone, Copy)]
 pub struct Tokens<'a> {
@@ -45,28 +58,25 @@ pub struct TokenTile<'a> {
 }
 
 impl TokenTiles {
-    /// Room for `tokens` tokens of `groups` groups. Absent ones are 0.
+    /// Room for `tokens` tokens of `groups` groups. Absent ones are any numbers: nothing is made of
+    /// their sums.
     pub fn new(tokens: usize, groups: usize) -> Self {
         let room = tokens.div_ceil(SIDE) * groups;
-        let bytes = vec![TokenGroup([[[0; GROUP]; 2]; SIDE]); room];
-        Self { bytes, steps: vec![TokenSteps([0.0; SIDE]); room], groups, tokens }
+        let (mut bytes, mut steps) = SPARE.take();
+        bytes.resize(room, TokenGroup([[[0; GROUP]; 2]; SIDE]));
+        steps.resize(room, TokenSteps([0.0; SIDE]));
+        Self { bytes, steps, groups, tokens }
     }
 
-    /// Number of tiles.
-    pub fn tiles(&self) -> usize {
-        self.tokens.div_ceil(SIDE)
-    }
-
-    /// The tokens of a tile.
-    pub fn tile(&self, tile: usize) -> Tokens<'_> {
-        let first = tile * SIDE;
-        let groups = tile * self.groups..(tile + 1) * self.groups;
-        Tokens {
+    /// The tokens, sixteen at a time.
+    pub fn iter(&self) -> impl Iterator<Item = Tokens<'_>> {
+        let tiles = self.bytes.chunks_exact(self.groups).zip(self.steps.chunks_exact(self.groups));
+        (0..self.tokens).step_by(SIDE).zip(tiles).map(|(first, (bytes, steps))| Tokens {
             first,
             count: (self.tokens - first).min(SIDE),
-            bytes: &self.bytes[groups.clone()],
-            steps: &self.steps[groups],
-        }
+            bytes,
+            steps,
+        })
     }
 
     /// The places of all tiles.
@@ -80,23 +90,21 @@ impl TokenTiles {
 /// Fills a tile with `values`, `[tokens, columns]` of at most sixteen tokens: the bits that
 /// `activations.rs` gives to a token alone.
 ///
-/// # Safety
-/// Requires AVX-512 F and BW.
-#[inline(always)]
-pub unsafe fn fill(values: &[f32], precision: Precision, tile: &mut TokenTile<'_>) {
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+pub fn fill(values: &[f32], precision: Precision, tile: &mut TokenTile<'_>) {
     let columns = tile.bytes.len() * GROUP;
     for (token, values) in values.chunks_exact(columns).enumerate() {
         let places = tile.bytes.iter_mut().zip(tile.steps.iter_mut());
         for (values, (bytes, steps)) in values.as_chunks::<GROUP>().0.iter().zip(places) {
-            // SAFETY: the instruction set is the caller's promise.
-            unsafe { steps.0[token] = group(values, precision, &mut bytes.0[token]) };
+            steps.0[token] = group(values, precision, &mut bytes.0[token]);
         }
     }
 }
 
 /// A group of one token; returns the step.
-#[inline(always)]
-unsafe fn group(values: &[f32; GROUP], precision: Precision, bytes: &mut [[i8; GROUP]; 2]) -> f32 {
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn group(values: &[f32; GROUP], precision: Precision, bytes: &mut [[i8; GROUP]; 2]) -> f32 {
     // SAFETY: the caller guarantees AVX-512 F and BW; loads and stores stay inside the references.
     unsafe {
         let first = _mm512_loadu_ps(values.as_ptr());

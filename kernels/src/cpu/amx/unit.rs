@@ -5,7 +5,7 @@ use super::rows::RowGroup;
 use super::tokens::TokenGroup;
 use std::arch::asm;
 
-/// Sums of a group, `[tokens, rows]`: of the high bytes and of the low ones.
+/// Sums of a group, `[tokens][rows]`: of the high bytes and of the low ones.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Sums {
@@ -18,20 +18,28 @@ pub struct Sums {
 /// # Safety
 /// All functions require what the implementation names.
 pub trait Unit: Sized {
-    /// The unit, ready for [`Unit::products`] on this thread until it is dropped.
+    /// The unit, at this thread's service until it is dropped.
     unsafe fn configured() -> Self;
 
-    /// Σ code·byte of one group for 16 tokens and two times 16 rows. With `BYTES` of 1 the low
-    /// sums are left as they are.
-    unsafe fn products<const BYTES: usize>(
-        &self,
+    /// Σ code·byte of one group for 16 tokens and 16 rows, kept as number `kept`, 0 or 1. With `BYTES`
+    /// of 1 only of the high bytes.
+    unsafe fn multiply<const BYTES: usize>(
+        &mut self,
+        kept: usize,
         tokens: &TokenGroup,
-        rows: [&RowGroup; 2],
-        sums: &mut [Sums; 2],
+        rows: &RowGroup,
     );
+
+    /// Writes the sums that are kept as number `kept`. With `BYTES` of 1 the low ones are left as they
+    /// are.
+    unsafe fn store<const BYTES: usize>(&mut self, kept: usize, sums: &mut Sums);
 }
 
 /// The processor's. Requires that [`super::refusal`] has nothing against it.
+///
+/// The contents of its registers live from one `asm!` to the next: the compiler itself never uses them.
+/// Registers 0 and 1 hold the high and low sums of number 0, 2 and 3 those of number 1; 4 and 5 high
+/// and low bytes of tokens, 6 and 7 codes of rows.
 pub struct MatrixUnit(());
 
 /// What `ldtilecfg` reads: palette 1, and the bytes of a row and the rows of each register.
@@ -44,7 +52,6 @@ struct Configuration {
     rows: [u8; 16],
 }
 
-/// Registers 0 to 3 hold sums, 4 and 5 the high and low bytes of tokens, 6 and 7 codes of rows.
 static CONFIGURATION: Configuration = Configuration {
     palette: 1,
     start_row: 0,
@@ -53,11 +60,49 @@ static CONFIGURATION: Configuration = Configuration {
     rows: [16, 16, 16, 16, 16, 16, 8, 8, 0, 0, 0, 0, 0, 0, 0, 0],
 };
 
+/// The product of number 0 or 1, with its registers.
+macro_rules! product {
+    ($bytes:ident, $tokens:ident, $rows:ident, $high:literal, $low:literal, $codes:literal) => {
+        asm!(
+            concat!("tilezero ", $high),
+            "tileloadd tmm4, [{tokens} + {apart}]",
+            concat!("tileloadd ", $codes, ", [{rows} + {apart}]"),
+            concat!("tdpbssd ", $high, ", tmm4, ", $codes),
+            tokens = in(reg) $tokens, rows = in(reg) $rows, apart = in(reg) 64usize,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack, preserves_flags, readonly)
+        );
+        if $bytes == 2 {
+            asm!(
+                concat!("tilezero ", $low),
+                "tileloadd tmm5, [{tokens} + {apart} + 32]",
+                concat!("tdpbssd ", $low, ", tmm5, ", $codes),
+                tokens = in(reg) $tokens, apart = in(reg) 64usize,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+    };
+}
+
+/// Writes a register, 16 rows of 64 bytes.
+macro_rules! store {
+    ($to:expr, $register:literal) => {
+        asm!(
+            concat!("tilestored [{to} + {apart}], ", $register),
+            to = in(reg) $to.as_mut_ptr(), apart = in(reg) 64usize,
+            options(nostack, preserves_flags)
+        )
+    };
+}
+
 impl Unit for MatrixUnit {
     #[inline(always)]
     unsafe fn configured() -> Self {
         // SAFETY: the processor has the unit, which is the caller's promise; the configuration has
-        // 64 bytes. The compiler itself uses no tiles.
+        // 64 bytes.
         unsafe {
             asm!(
                 "ldtilecfg [{}]", in(reg) &CONFIGURATION,
@@ -70,56 +115,37 @@ impl Unit for MatrixUnit {
     }
 
     #[inline(always)]
-    unsafe fn products<const BYTES: usize>(
-        &self,
+    unsafe fn multiply<const BYTES: usize>(
+        &mut self,
+        kept: usize,
         tokens: &TokenGroup,
-        rows: [&RowGroup; 2],
-        sums: &mut [Sums; 2],
+        rows: &RowGroup,
     ) {
-        // SAFETY: `self` shows that the unit is configured on this thread. What is read and written
-        // is 16 rows of 32 bytes, 64 apart, and 8 or 16 rows of 64 bytes that follow one another:
-        // the whole of what the references cover.
+        // SAFETY: `self` shows that the unit is configured on this thread. What is read is 16 rows of
+        // 32 bytes, 64 apart, and 8 rows of 64 bytes: what the references cover.
         unsafe {
-            if BYTES == 2 {
-                asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tilezero tmm2",
-                    "tilezero tmm3",
-                    "tileloadd tmm4, [{tokens} + {row}]",
-                    "tileloadd tmm6, [{rows0} + {row}]",
-                    "tdpbssd tmm0, tmm4, tmm6",
-                    "tileloadd tmm5, [{tokens} + {row} + 32]",
-                    "tdpbssd tmm1, tmm5, tmm6",
-                    "tileloadd tmm7, [{rows1} + {row}]",
-                    "tdpbssd tmm2, tmm4, tmm7",
-                    "tdpbssd tmm3, tmm5, tmm7",
-                    "tilestored [{sums} + {row}], tmm0",
-                    "tilestored [{sums} + {row} + 1024], tmm1",
-                    "tilestored [{sums} + {row} + 2048], tmm2",
-                    "tilestored [{sums} + {row} + 3072], tmm3",
-                    tokens = in(reg) tokens, rows0 = in(reg) rows[0], rows1 = in(reg) rows[1],
-                    sums = in(reg) sums, row = in(reg) 64usize,
-                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                    options(nostack, preserves_flags)
-                );
+            if kept == 0 {
+                product!(BYTES, tokens, rows, "tmm0", "tmm1", "tmm6");
             } else {
-                asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm2",
-                    "tileloadd tmm4, [{tokens} + {row}]",
-                    "tileloadd tmm6, [{rows0} + {row}]",
-                    "tdpbssd tmm0, tmm4, tmm6",
-                    "tileloadd tmm7, [{rows1} + {row}]",
-                    "tdpbssd tmm2, tmm4, tmm7",
-                    "tilestored [{sums} + {row}], tmm0",
-                    "tilestored [{sums} + {row} + 2048], tmm2",
-                    tokens = in(reg) tokens, rows0 = in(reg) rows[0], rows1 = in(reg) rows[1],
-                    sums = in(reg) sums, row = in(reg) 64usize,
-                    out("tmm0") _, out("tmm2") _, out("tmm4") _, out("tmm6") _, out("tmm7") _,
-                    options(nostack, preserves_flags)
-                );
+                product!(BYTES, tokens, rows, "tmm2", "tmm3", "tmm7");
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store<const BYTES: usize>(&mut self, kept: usize, sums: &mut Sums) {
+        // SAFETY: as above; what is written is all of an array of 16 times 64 bytes.
+        unsafe {
+            if kept == 0 {
+                store!(sums.high, "tmm0");
+                if BYTES == 2 {
+                    store!(sums.low, "tmm1");
+                }
+            } else {
+                store!(sums.high, "tmm2");
+                if BYTES == 2 {
+                    store!(sums.low, "tmm3");
+                }
             }
         }
     }
