@@ -14,6 +14,7 @@
 //! | `tokens.rs` | activations of 16 tokens, as the unit takes them |
 //! | `rows.rs` | codes of 16 rows, as the unit takes them |
 //! | `unit.rs` | the unit: its registers and what it does with them |
+//! | `order.rs` | the order of groups in both |
 //! | `tile.rs` | the loop over lanes and groups |
 //! | `permission.rs` | whether the processor has the unit and the system gives it |
 //!
@@ -24,6 +25,7 @@
 //! # Safety
 //! Functions require AVX-512 F, BW and VNNI, for which they are compiled, and what the [`Unit`] does.
 
+mod order;
 mod permission;
 mod rows;
 mod tile;
@@ -102,22 +104,26 @@ unsafe fn packed<U: Unit, S: Stored>(
 ) {
     let mut room = ROOM.take().unwrap_or_default();
     let Room { panel, tile: tile_room } = &mut *room;
-    tile_room.set_order(rows.groups);
+    let (order, ends) = (x.order(), &x.order().ends[..]);
     let tiles = (PANEL_BYTES / Panel::tile_bytes(rows.groups)).max(1);
     // SAFETY: the unit is the caller's promise.
     unsafe {
         let mut unit = U::configured();
         for first in (0..out.rows()).step_by(SIDE * tiles) {
-            panel.unpack(&rows.some(first, SIDE * tiles));
+            panel.unpack(&rows.some(first, SIDE * tiles), order);
             for tokens in x.iter() {
                 for (number, tile) in panel.iter().enumerate() {
                     let row = first + SIDE * number;
                     match precision {
                         Precision::Bits16 => {
-                            tile::multiply::<U, 2>(&mut unit, tokens, tile, tile_room, row, out);
+                            tile::multiply::<U, 2>(
+                                &mut unit, tokens, tile, ends, tile_room, row, out,
+                            );
                         }
                         Precision::Bits8 => {
-                            tile::multiply::<U, 1>(&mut unit, tokens, tile, tile_room, row, out);
+                            tile::multiply::<U, 1>(
+                                &mut unit, tokens, tile, ends, tile_room, row, out,
+                            );
                         }
                     }
                 }

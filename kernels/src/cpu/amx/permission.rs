@@ -29,7 +29,7 @@ fn ask() -> Option<&'static str> {
     let kept = 1 << 17 | 1 << 18;
     // SAFETY: the processor has XSAVE, without which there are no tiles; that the system uses it
     // shows in bit 27 of ECX.
-    if __cpuid(1).ecx & 1 << 27 == 0 || unsafe { _xgetbv_0() } & kept != kept {
+    if __cpuid(1).ecx & 1 << 27 == 0 || unsafe { kept_states() } & kept != kept {
         return Some("the operating system does not keep AMX tiles");
     }
     (!granted()).then_some("the operating system does not allow AMX tiles")
@@ -40,7 +40,7 @@ fn ask() -> Option<&'static str> {
 /// # Safety
 /// Requires XSAVE, in use by the system.
 #[target_feature(enable = "xsave")]
-unsafe fn _xgetbv_0() -> u64 {
+unsafe fn kept_states() -> u64 {
     // SAFETY: the instruction is the caller's promise; register 0 is always there.
     unsafe { _xgetbv(0) }
 }

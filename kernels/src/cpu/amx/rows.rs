@@ -1,6 +1,7 @@
 //! Rows as the matrix unit takes them: codes as signed bytes, sixteen rows side by side.
 
 use super::SIDE;
+use super::order::Order;
 use crate::cpu::numbers::{LANES, Stored};
 use crate::cpu::packed::Packed;
 use std::arch::x86_64::*;
@@ -17,7 +18,7 @@ pub struct RowGroup(pub [[[i8; 4]; SIDE]; GROUP / 4]);
 #[repr(C, align(64))]
 pub struct RowSteps(pub [f32; SIDE]);
 
-/// Sixteen rows: `[groups]` of each.
+/// Sixteen rows: `[groups]` of each, in order.
 #[derive(Clone, Copy)]
 pub struct RowTile<'a> {
     pub codes: &'a [RowGroup],
@@ -46,11 +47,11 @@ impl Panel {
         tiles.take(self.tiles).map(|(codes, steps)| RowTile { codes, steps })
     }
 
-    /// Unpacks `rows` in place of what was there. What stands for rows behind the last one of the last
+    /// Unpacks `rows`, groups in `order`, in place of what was there. What stands for rows behind the last one of the last
     /// tile is the first one of that tile.
     ///
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-    pub fn unpack<S: Stored>(&mut self, rows: &Packed<'_, S>) {
+    pub fn unpack<S: Stored>(&mut self, rows: &Packed<'_, S>, order: &Order) {
         let groups = rows.groups;
         (self.groups, self.tiles) = (groups, rows.rows().div_ceil(SIDE));
         let room = self.tiles * groups;
@@ -69,30 +70,31 @@ impl Panel {
                 }
             }
             let groups = tile * groups..(tile + 1) * groups;
-            unpack_codes(words, &mut self.codes[groups.clone()]);
-            unpack_steps(steps, &mut self.steps[groups]);
+            unpack_codes(words, &order.places, &mut self.codes[groups.clone()]);
+            unpack_steps(steps, &order.places, &mut self.steps[groups]);
         }
     }
 }
 
 /// The codes of sixteen rows, four groups at a time.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-fn unpack_codes(rows: [&[u32]; SIDE], codes: &mut [RowGroup]) {
+fn unpack_codes(rows: [&[u32]; SIDE], places: &[usize], codes: &mut [RowGroup]) {
     const AT_ONCE: usize = LANES / WORDS;
-    // SAFETY: the caller guarantees AVX-512 F and BW. Of a row as many words are read as its groups
-    // have; what is written is 64 bytes of a group each.
+    // SAFETY: of a row as many words are read as its groups have; what is written is 64 bytes of a group
+    // each.
     unsafe {
         let nibble = _mm512_set1_epi8(15);
-        let offset = _mm512_set1_epi8(NIBBLE_OFFSET as i8);
-        for (number, codes) in codes.chunks_mut(AT_ONCE).enumerate() {
-            let there = (1u32 << (codes.len() * WORDS)) - 1;
+        let offset = _mm512_set1_epi8(NIBBLE_OFFSET);
+        for (number, places) in places.chunks(AT_ONCE).enumerate() {
+            let there = (1u32 << (places.len() * WORDS)) - 1;
             let mut columns = [_mm512_setzero_si512(); SIDE];
             for (column, row) in columns.iter_mut().zip(rows) {
-                let words = &row[number * LANES..][..codes.len() * WORDS];
+                let words = &row[number * LANES..][..places.len() * WORDS];
                 *column = _mm512_maskz_loadu_epi32(there as __mmask16, words.as_ptr().cast());
             }
             let columns = transpose(columns);
-            for (group, codes) in codes.iter_mut().enumerate() {
+            for (group, &place) in places.iter().enumerate() {
+                let codes = &mut codes[place];
                 for word in 0..WORDS {
                     let words = columns[group * WORDS + word];
                     let even = _mm512_and_si512(words, nibble);
@@ -109,13 +111,14 @@ fn unpack_codes(rows: [&[u32]; SIDE], codes: &mut [RowGroup]) {
 
 /// The steps of sixteen rows, sixteen groups at a time.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-fn unpack_steps<S: Stored>(rows: [&[S]; SIDE], steps: &mut [RowSteps]) {
-    // SAFETY: the caller guarantees AVX-512 F; loads and stores are of sixteen values that are there.
+fn unpack_steps<S: Stored>(rows: [&[S]; SIDE], places: &[usize], steps: &mut [RowSteps]) {
+    // SAFETY: loads and stores are of sixteen values that are there, by the instructions for which this
+    // function is compiled.
     unsafe {
-        for (number, steps) in steps.chunks_mut(LANES).enumerate() {
+        for (number, places) in places.chunks(LANES).enumerate() {
             let mut columns = [_mm512_setzero_si512(); SIDE];
             for (column, row) in columns.iter_mut().zip(rows) {
-                let row = &row[number * LANES..][..steps.len()];
+                let row = &row[number * LANES..][..places.len()];
                 let mut sixteen = [S::default(); LANES];
                 let values = match row.first_chunk::<LANES>() {
                     Some(row) => row,
@@ -129,8 +132,8 @@ fn unpack_steps<S: Stored>(rows: [&[S]; SIDE], steps: &mut [RowSteps]) {
                 *column = _mm512_castps_si512(S::load::<__m512>(values));
             }
             let columns = transpose(columns);
-            for (group, steps) in steps.iter_mut().enumerate() {
-                _mm512_storeu_si512(steps.0.as_mut_ptr().cast(), columns[group]);
+            for (group, &place) in places.iter().enumerate() {
+                _mm512_storeu_si512(steps[place].0.as_mut_ptr().cast(), columns[group]);
             }
         }
     }

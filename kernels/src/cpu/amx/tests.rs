@@ -193,8 +193,9 @@ fn check_layouts(blocks: &Activations<'_>, tiles: &TokenTiles) {
         for group in 0..18 {
             let block = &blocks.token(token)[group / 16];
             let tile = tiles.iter().nth(token / SIDE).unwrap();
-            let [high, low] = tile.bytes[group].0[token % SIDE];
-            assert_eq!(tile.steps[group].0[token % SIDE], block.steps[group % 16]);
+            let place = tiles.order().places[group];
+            let [high, low] = tile.bytes[place].0[token % SIDE];
+            assert_eq!(tile.steps[place].0[token % SIDE], block.steps[group % 16]);
             let part = |part: usize| block.bytes[group % 16 / 4][part][group % 4];
             assert_eq!(high, *[part(EVEN_HIGH), part(ODD_HIGH)].as_flattened());
             assert_eq!(low, *[part(EVEN_LOW), part(ODD_LOW)].as_flattened());

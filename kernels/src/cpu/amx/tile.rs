@@ -1,8 +1,7 @@
 //! Sixteen tokens times sixteen rows: the unit's sums, scaled and added in order.
 //!
-//! Lanes come one after another, in the order in which their halves are added (0 + 8, 4 + 12, and
-//! those two; 2 + 10, 6 + 14, …), so that the lane at work stays in registers, and at any time no more
-//! than four sums wait for their other half.
+//! Lanes come one after another, as `order.rs` says, so that the lane at work stays in registers, and at
+//! any time no more than four sums wait for their other half.
 //!
 //! Three groups are at work: one is multiplied, the sums of the one before leave the unit, and those of
 //! the one before that are scaled. So nobody waits for the 52 cycles that a product takes.
@@ -22,8 +21,6 @@ struct Lane([[f32; LANES]; SIDE]);
 
 /// What a tile needs between its operands and its outputs.
 pub struct Room {
-    /// The groups of a row in the order in which they are added, and how many lanes end with each.
-    order: Vec<(usize, usize)>,
     /// Of the last two groups.
     sums: [Sums; 2],
     /// Sums of 1, 2, 4 and 8 lanes that wait for as many others.
@@ -36,58 +33,47 @@ impl Default for Room {
     fn default() -> Self {
         const SUMS: Sums = Sums { high: [[0; SIDE]; SIDE], low: [[0; SIDE]; SIDE] };
         let waiting = [Lane([[0.0; LANES]; SIDE]); 4];
-        Self { order: Vec::new(), sums: [SUMS; 2], waiting, weight: [256; LANES] }
+        Self { sums: [SUMS; 2], waiting, weight: [256; LANES] }
     }
 }
 
-impl Room {
-    /// For rows of `groups` groups, of which there is one at least.
-    pub fn set_order(&mut self, groups: usize) {
-        self.order.clear();
-        for turn in 0..LANES {
-            let lane = usize::from((turn as u8).reverse_bits() >> 4);
-            self.order.extend((lane..groups).step_by(LANES).map(|group| (group, 0)));
-            // A lane without groups is 0, and ends at once.
-            self.order.last_mut().expect("lane 0 has a group").1 += 1;
-        }
-    }
-}
-
-/// Multiplies, and writes outputs from row `row` on. `BYTES` as in `products/`.
+/// Multiplies, and writes outputs from row `row` on. `ends` are the order's, `BYTES` is as in `products/`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 pub unsafe fn multiply<U: Unit, const BYTES: usize>(
     unit: &mut U,
     tokens: Tokens<'_>,
     rows: RowTile<'_>,
+    ends: &[usize],
     room: &mut Room,
     row: usize,
     out: &mut Output<'_>,
 ) {
-    let Room { order, sums, waiting, weight } = room;
+    let Room { sums, waiting, weight } = room;
+    let groups = ends.len();
     // SAFETY: the unit is the caller's promise, and this function compiled for the instruction set.
     unsafe {
         let weight = _mm512_loadu_si512(weight.as_ptr().cast());
         let mut lane = [__m512::splat(0.0); SIDE];
         let mut lanes = 0;
-        for step in 0..order.len() + 2 {
-            if let Some(&(group, _)) = order.get(step) {
-                unit.multiply::<BYTES>(step % 2, &tokens.bytes[group], &rows.codes[group]);
+        for step in 0..groups + 2 {
+            if step < groups {
+                unit.multiply::<BYTES>(step % 2, &tokens.bytes[step], &rows.codes[step]);
             }
-            if (1..=order.len()).contains(&step) {
+            if (1..=groups).contains(&step) {
                 unit.store::<BYTES>((step - 1) % 2, &mut sums[(step - 1) % 2]);
             }
             if step < 2 {
                 continue;
             }
-            let (group, ends) = order[step - 2];
-            let steps = __m512::load(&rows.steps[group].0);
-            let x_steps = &tokens.steps[group].0;
+            let scaled = step - 2;
+            let steps = __m512::load(&rows.steps[scaled].0);
+            let x_steps = &tokens.steps[scaled].0;
             let sums = &sums[step % 2];
             for token in 0..SIDE {
                 let values = sum::<BYTES>(sums, token, weight).multiply(steps);
                 lane[token] = lane[token].add(values.multiply(__m512::splat(x_steps[token])));
             }
-            for _ in 0..ends {
+            for _ in 0..ends[scaled] {
                 end(&mut lane, lanes, waiting);
                 lanes += 1;
             }

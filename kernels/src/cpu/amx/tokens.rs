@@ -2,6 +2,7 @@
 //! a time.
 
 use super::SIDE;
+use super::order::Order;
 use crate::cpu::activations::{Precision, Scale};
 use crate::cpu::numbers::ROUND;
 use std::arch::x86_64::*;
@@ -22,10 +23,10 @@ pub struct TokenSteps(pub [f32; SIDE]);
 /// Activations in tiles of sixteen tokens, of which the last may be filled in part.
 #[derive(Debug)]
 pub struct TokenTiles {
-    /// `[tiles, groups]`.
+    /// `[tiles, groups]`, groups in `order`.
     bytes: Vec<TokenGroup>,
     steps: Vec<TokenSteps>,
-    groups: usize,
+    order: Order,
     tokens: usize,
 }
 
@@ -41,7 +42,7 @@ impl Drop for TokenTiles {
     }
 }
 
-/// Sixteen tokens or fewer, numbers `first` and on: `[groups]` of them.
+/// Sixteen tokens or fewer, numbers `first` and on: `[groups]` of them, in order.
 #[derive(Clone, Copy)]
 pub struct Tokens<'a> {
     pub first: usize,
@@ -55,6 +56,8 @@ pub struct Tokens<'a> {
 pub struct TokenTile<'a> {
     bytes: &'a mut [TokenGroup],
     steps: &'a mut [TokenSteps],
+    /// By place, the group.
+    groups: &'a [usize],
 }
 
 impl TokenTiles {
@@ -65,12 +68,18 @@ impl TokenTiles {
         let (mut bytes, mut steps) = SPARE.take();
         bytes.resize(room, TokenGroup([[[0; GROUP]; 2]; SIDE]));
         steps.resize(room, TokenSteps([0.0; SIDE]));
-        Self { bytes, steps, groups, tokens }
+        Self { bytes, steps, order: Order::of(groups), tokens }
+    }
+
+    /// The order of groups, which that of the rows must be.
+    pub fn order(&self) -> &Order {
+        &self.order
     }
 
     /// The tokens, sixteen at a time.
     pub fn iter(&self) -> impl Iterator<Item = Tokens<'_>> {
-        let tiles = self.bytes.chunks_exact(self.groups).zip(self.steps.chunks_exact(self.groups));
+        let groups = self.order.groups.len();
+        let tiles = self.bytes.chunks_exact(groups).zip(self.steps.chunks_exact(groups));
         (0..self.tokens).step_by(SIDE).zip(tiles).map(|(first, (bytes, steps))| Tokens {
             first,
             count: (self.tokens - first).min(SIDE),
@@ -81,9 +90,10 @@ impl TokenTiles {
 
     /// The places of all tiles.
     pub fn places(&mut self) -> impl Iterator<Item = TokenTile<'_>> {
-        let steps = self.steps.chunks_exact_mut(self.groups);
-        let places = self.bytes.chunks_exact_mut(self.groups).zip(steps);
-        places.map(|(bytes, steps)| TokenTile { bytes, steps })
+        let groups = &self.order.groups[..];
+        let steps = self.steps.chunks_exact_mut(groups.len());
+        let places = self.bytes.chunks_exact_mut(groups.len()).zip(steps);
+        places.map(move |(bytes, steps)| TokenTile { bytes, steps, groups })
     }
 }
 
@@ -92,11 +102,12 @@ impl TokenTiles {
 ///
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 pub fn fill(values: &[f32], precision: Precision, tile: &mut TokenTile<'_>) {
-    let columns = tile.bytes.len() * GROUP;
+    let columns = tile.groups.len() * GROUP;
     for (token, values) in values.chunks_exact(columns).enumerate() {
+        let values = values.as_chunks::<GROUP>().0;
         let places = tile.bytes.iter_mut().zip(tile.steps.iter_mut());
-        for (values, (bytes, steps)) in values.as_chunks::<GROUP>().0.iter().zip(places) {
-            steps.0[token] = group(values, precision, &mut bytes.0[token]);
+        for (&number, (bytes, steps)) in tile.groups.iter().zip(places) {
+            steps.0[token] = group(&values[number], precision, &mut bytes.0[token]);
         }
     }
 }
@@ -105,7 +116,7 @@ pub fn fill(values: &[f32], precision: Precision, tile: &mut TokenTile<'_>) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 fn group(values: &[f32; GROUP], precision: Precision, bytes: &mut [[i8; GROUP]; 2]) -> f32 {
-    // SAFETY: the caller guarantees AVX-512 F and BW; loads and stores stay inside the references.
+    // SAFETY: loads and stores stay inside the references.
     unsafe {
         let first = _mm512_loadu_ps(values.as_ptr());
         let second = _mm512_loadu_ps(values.as_ptr().add(16));
