@@ -18,9 +18,10 @@
 //! | `tile.rs` | the loop over lanes and groups |
 //! | `permission.rs` | whether the processor has the unit and the system gives it |
 //!
-//! Tried: two tiles of rows at once, which load a token's bytes once for both, leave no registers for
-//! the lanes, and are 4 to 8 % slower. Three products of bf16 halves of the activations, with sums of
-//! whole rows in the unit, are as fast as this on paper (0.57 TFLOP/s a quiet core), and other bits.
+//! Tried (bench/cpu-amx-2026-11-30.txt): two tiles of rows at once, which load a token's bytes once for
+//! both, leave no registers for the lanes, and were 4 to 8 % slower. Not tried: three products of halves
+//! in bf16, with sums of whole rows in the unit. As a prototype they took 2.2 times AVX-512's speed, where
+//! this takes 2.4, and they give other bits.
 //!
 //! # Safety
 //! Functions require AVX-512 F, BW and VNNI, for which they are compiled, and what the [`Unit`] does.

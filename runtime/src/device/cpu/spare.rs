@@ -23,7 +23,8 @@ impl Spare {
             length >= LEAST && (length..=2 * length).contains(&rooms[room].capacity())
         });
         let smallest = fitting.min_by_key(|&room| rooms[room].capacity());
-        let mut room = smallest.map(|room| rooms.swap_remove(room)).unwrap_or_default();
+        let Some(smallest) = smallest else { return vec![0.0; length] };
+        let mut room = rooms.swap_remove(smallest);
         drop(rooms);
         room.resize(length, 0.0);
         room
@@ -58,13 +59,15 @@ mod tests {
         let first = spare.room(3 * LEAST);
         let place = first.as_ptr();
         spare.take_back(first);
-        assert_ne!(spare.room(LEAST).as_ptr(), place, "far too large");
+        let small = spare.room(LEAST);
+        assert_ne!(small.as_ptr(), place, "far too large");
         let again = spare.room(2 * LEAST);
         assert_eq!((again.as_ptr(), again.len()), (place, 2 * LEAST));
         spare.take_back(again);
         let whole = spare.room(3 * LEAST);
         assert_eq!((whole.as_ptr(), whole.len()), (place, 3 * LEAST));
-        assert_ne!(spare.room(3 * LEAST).as_ptr(), place, "in use");
+        let other = spare.room(3 * LEAST);
+        assert_ne!(other.as_ptr(), place, "in use");
     }
 
     #[test]
