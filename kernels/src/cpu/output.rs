@@ -65,9 +65,16 @@ impl<'a> Output<'a> {
         unsafe { target.copy_from_nonoverlapping(outputs.as_ptr(), outputs.len()) }
     }
 
-    /// The same for as many as there are lanes: without a loop.
+    /// Writes the outputs of `token` for sixteen rows from `row` on, or as many as there are.
+    ///
+    /// # Panics
+    /// When none is there.
     #[inline(always)]
-    pub(super) fn put_all(&mut self, token: usize, row: usize, outputs: &[f32; LANES]) {
+    pub(super) fn put_lanes(&mut self, token: usize, row: usize, outputs: &[f32; LANES]) {
+        let there = self.rows.saturating_sub(row);
+        if there < LANES {
+            return self.put(token, row, &outputs[..there]);
+        }
         let target: *mut [f32; LANES] = self.place(token, row, LANES).cast();
         // SAFETY: as above.
         unsafe { target.write(*outputs) }

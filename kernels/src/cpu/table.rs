@@ -194,8 +194,8 @@ impl Kernels {
     /// A matrix that is read by codes has the same bits from all tables.
     ///
     /// # Panics
-    /// When `x` was prepared for a matrix of another kind, `out` has another number of tokens, or
-    /// rows lie outside.
+    /// When `x` was prepared for a matrix of another kind or by other kernels, `out` has another number of
+    /// tokens, or rows lie outside.
     pub fn multiply(
         &self,
         matrix: &Matrix<'_>,

@@ -114,7 +114,6 @@ unsafe fn some<P: Products, const T: usize, const BYTES: usize>(
     for t in 0..T {
         blocks[t] = x.token(token + t);
     }
-    let rows = (out.rows() - row).min(LANES);
     // SAFETY: the instruction set of `P` is the caller's promise.
     unsafe {
         let mut sums = [[P::splat(0.0); T]; BLOCK_GROUPS];
@@ -141,7 +140,7 @@ unsafe fn some<P: Products, const T: usize, const BYTES: usize>(
         for t in 0..T {
             let mut outputs = [0.0; LANES];
             sums[0][t].store(&mut outputs);
-            out.put(token + t, row, &outputs[..rows]);
+            out.put_lanes(token + t, row, &outputs);
         }
     }
 }

@@ -78,14 +78,10 @@ pub unsafe fn multiply<U: Unit, const BYTES: usize>(
                 lanes += 1;
             }
         }
-        let there = out.rows().saturating_sub(row).min(LANES);
         for token in 0..tokens.count {
             let mut outputs = [0.0; LANES];
             lane[token].store(&mut outputs);
-            match there {
-                LANES => out.put_all(tokens.first + token, row, &outputs),
-                _ => out.put(tokens.first + token, row, &outputs[..there]),
-            }
+            out.put_lanes(tokens.first + token, row, &outputs);
         }
     }
 }

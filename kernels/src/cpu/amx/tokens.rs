@@ -99,7 +99,6 @@ impl TokenTiles {
 
 /// Fills a tile with `values`, `[tokens, columns]` of at most sixteen tokens: the bits that
 /// `activations.rs` gives to a token alone.
-///
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 pub fn fill(values: &[f32], precision: Precision, tile: &mut TokenTile<'_>) {
     let columns = tile.groups.len() * GROUP;
