@@ -2,8 +2,9 @@
 //! `cargo run --release --example speculation -- MODEL cpu|cuda PROMPTS.jsonl [LIMIT [TOKENS [GOING ON]]]`.
 //!
 //! PROMPTS has a line each with `kind`, `messages` and perhaps `tools`, as `fixtures/trained/held_out.jsonl`. LIMIT
-//! of them, as many of each kind, are answered with TOKENS tokens at most, greedily and (every fourth) drawn, without
-//! guesses, with `ngram`, with `auto`, and without again. `goes-on` as the last word goes on behind the tokens that end an
+//! of them, as many of each kind, are answered with TOKENS tokens at most, greedily and (every fourth) drawn as the model
+//! asks for, without guesses, with `ngram`, with `auto`, with `auto` and a guesser that is nearly always wrong, and
+//! without again. `goes-on` as the last word goes on behind the tokens that end an
 //! answer. Answers are compared id by id; any that differs makes this fail.
 
 use serde_json::Value;
@@ -18,7 +19,7 @@ use w4pack_format::config::Config;
 use w4pack_format::source::FolderSource;
 use w4pack_runtime::chat::{ChatText, Conversation};
 use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions};
-use w4pack_runtime::speculation::Drafted;
+use w4pack_runtime::speculation::{Draft, Drafted, Drafter, MakeDrafter};
 use w4pack_runtime::{
     Engine, EngineOptions, GenerationDefaults, LoadOptions, Model, Request, RuntimeError, Sampling,
     Speculation,
@@ -39,6 +40,21 @@ struct Sum {
     steps: usize,
     decode: Duration,
     drafted: Drafted,
+}
+
+/// Guesses that have nothing to do with the text, and claims to be sure of them.
+struct Wrong(u32);
+
+impl Drafter for Wrong {
+    fn append(&mut self, tokens: &[u32]) {
+        self.0 = self.0.wrapping_add(tokens.len() as u32);
+    }
+
+    fn draft(&mut self, most: usize) -> Draft {
+        let tokens =
+            (0..most as u32).map(|number| self.0.wrapping_add(37 * number) % 200).collect();
+        Draft { tokens, matched: 9 }
+    }
 }
 
 fn main() -> Outcome<()> {
@@ -70,24 +86,28 @@ fn main() -> Outcome<()> {
         max_tokens: Some(tokens),
         stop_ids: defaults.stop_ids.clone(),
         ignore_eos: goes_on,
-        sampling: Sampling {
-            temperature: if drawn { 1.0 } else { 0.0 },
-            seed: drawn.then_some(seed as u64),
-            ..Sampling::GREEDY
+        sampling: match drawn {
+            true => Sampling { temperature: 1.0, seed: Some(seed as u64), ..defaults.sampling },
+            false => Sampling::GREEDY,
         },
         logits: false,
     };
+    let wrong: MakeDrafter = || Box::new(Wrong(0));
     let ways = [
-        ("off", Speculation::Off),
-        ("ngram", Speculation::Ngram),
-        ("auto", Speculation::Auto),
-        ("off again", Speculation::Off),
+        ("off", Speculation::Off, None),
+        ("ngram", Speculation::Ngram, None),
+        ("auto", Speculation::Auto, None),
+        ("wrong guesses", Speculation::Auto, Some(wrong)),
+        ("off again", Speculation::Off, None),
     ];
     let mut answers: Vec<Vec<u32>> = Vec::new();
     let mut sums: BTreeMap<(String, usize), Sum> = BTreeMap::new();
     let mut differing = 0;
-    for (way, (name, speculation)) in ways.into_iter().enumerate() {
-        engine = engine.speculating(speculation)?;
+    for (way, (name, speculation, guesser)) in ways.into_iter().enumerate() {
+        engine = match guesser {
+            Some(make) => engine.drafting_with(speculation, make),
+            None => engine.speculating(speculation)?,
+        };
         // Everything is touched once before it is measured.
         engine.generate(&request(&prompts[0].1, false, 0), &mut |_| ControlFlow::Continue(()))?;
         let mut number = 0;
@@ -164,7 +184,7 @@ fn read(file: &str, text: &ChatText, limit: usize) -> Outcome<Vec<(String, Vec<u
 
 fn table(sums: &BTreeMap<(String, usize), Sum>) {
     println!(
-        "{:<22}{:>9}{:>9}{:>11}{:>8}{:>17}{:>8}{:>17}{:>8}",
+        "{:<22}{:>9}{:>9}{:>11}{:>8}{:>17}{:>8}{:>17}{:>8}{:>17}{:>8}",
         "",
         "answers",
         "tokens",
@@ -173,16 +193,18 @@ fn table(sums: &BTreeMap<(String, usize), Sum>) {
         "right of tried",
         "auto",
         "right of tried",
+        "wrong",
+        "right of tried",
         "again"
     );
     for ((kind, _), off) in sums.iter().filter(|((_, way), _)| *way == 0) {
         let way = |way: usize| &sums[&(kind.clone(), way)];
         let speed = |sum: &Sum| sum.steps as f64 / sum.decode.as_secs_f64();
         // The machine's speed moves: what guesses bring is beside the mean of both runs without.
-        let plain = 2.0 / (1.0 / speed(off) + 1.0 / speed(way(3)));
+        let plain = 2.0 / (1.0 / speed(off) + 1.0 / speed(way(4)));
         let right = |sum: &Sum| format!("{} of {}", sum.drafted.accepted, sum.drafted.drafted);
         println!(
-            "{kind:<22}{:>9}{:>9}{:>11.1}{:>8.3}{:>17}{:>8.3}{:>17}{:>8.3}",
+            "{kind:<22}{:>9}{:>9}{:>11.1}{:>8.3}{:>17}{:>8.3}{:>17}{:>8.3}{:>17}{:>8.3}",
             off.prompts,
             off.tokens,
             plain,
@@ -190,7 +212,9 @@ fn table(sums: &BTreeMap<(String, usize), Sum>) {
             right(way(1)),
             speed(way(2)) / plain,
             right(way(2)),
-            speed(way(3)) / speed(off),
+            speed(way(3)) / plain,
+            right(way(3)),
+            speed(way(4)) / speed(off),
         );
     }
 }

@@ -151,9 +151,9 @@ impl Engine {
     }
 
     /// The same with guesses of another kind.
-    pub fn drafting_with(self, make: MakeDrafter) -> Self {
+    pub fn drafting_with(self, speculation: Speculation, make: MakeDrafter) -> Self {
         let most = self.device.most_tried();
-        Self { speculator: Speculator::new(Speculation::Ngram, Some(make), most), ..self }
+        Self { speculator: Speculator::new(speculation, Some(make), most), ..self }
     }
 
     /// The model's configuration.

@@ -85,7 +85,7 @@ fn examine(ordinal: usize, arguments: &DoctorArguments) -> Result<Value> {
         context: None,
         table: None,
         kv: KvType::F16,
-        chunk: 256,
+        chunk: 1,
         slots: 1,
         tried: MOST_TRIED,
         multiprocessors: card.multiprocessors,

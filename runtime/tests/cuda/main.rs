@@ -9,6 +9,7 @@ mod models;
 mod planner;
 mod prefill;
 mod refusals;
+mod short;
 mod slots;
 #[path = "../model/support/mod.rs"]
 #[allow(dead_code, reason = "the suite of the CPU uses the rest")]

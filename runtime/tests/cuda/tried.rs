@@ -78,7 +78,8 @@ fn guesses_of_any_kind_leave_answers_as_they_are() {
         };
         let mut plain = engine(Speculation::Off);
         let ngram = engine(Speculation::Ngram).speculating(Speculation::Ngram).expect("it can");
-        let hostile = engine(Speculation::Ngram).drafting_with(|| Box::new(Hostile::new(1, 150)));
+        let hostile = engine(Speculation::Ngram)
+            .drafting_with(Speculation::Ngram, || Box::new(Hostile::new(1, 150)));
         for (kind, mut engine) in [("ngram", ngram), ("hostile", hostile)] {
             let mut drafted = 0;
             for seed in 0..6 {

@@ -58,7 +58,7 @@ fn answers_are_the_same_whoever_guesses() {
     let engines = [
         ("ngram", engine().speculating(Speculation::Ngram).expect("it can")),
         ("auto", engine().speculating(Speculation::Auto).expect("it can")),
-        ("hostile", engine().drafting_with(|| Box::new(Hostile::new(1, 160)))),
+        ("hostile", engine().drafting_with(Speculation::Ngram, || Box::new(Hostile::new(1, 160)))),
     ];
     let expected: Vec<Generation> =
         (0..9).map(|seed| generate(&mut plain, &request(seed))).collect();
@@ -122,7 +122,7 @@ fn an_answer_ends_where_it_ends() {
 
 #[test]
 fn a_guess_that_is_no_token_ends_the_answer_in_words() {
-    let mut engine = engine().drafting_with(|| Box::new(Beyond));
+    let mut engine = engine().drafting_with(Speculation::Ngram, || Box::new(Beyond));
     let error = engine.generate(&request(0), &mut |_| ControlFlow::Continue(()));
     let error = error.expect_err("no such id").to_string();
     assert!(error.contains("4294967295"), "{error}");

@@ -25,7 +25,9 @@ fn start(guessing: Guessing, options: SchedulerOptions) -> Scheduler {
     let engine = match guessing {
         Guessing::Off => engine,
         Guessing::Ngram => engine.speculating(Speculation::Ngram).expect("it can"),
-        Guessing::Hostile => engine.drafting_with(|| Box::new(Hostile::new(1, 160))),
+        Guessing::Hostile => {
+            engine.drafting_with(Speculation::Ngram, || Box::new(Hostile::new(1, 160)))
+        }
     };
     Scheduler::start(engine, options).expect("it starts")
 }

@@ -128,15 +128,8 @@ impl CudaDevice {
             tried: if options.speculation == Speculation::Off { 1 } else { MOST_TRIED },
             multiprocessors: gpu.card().multiprocessors,
         };
-        let with_chunk = |wish: &Wish| match options.chunk {
-            Some(chunk) => Ok((plan::plan(&config.text, &weights, wish)?, chunk)),
-            None => plan::plan_with_chunk(&config.text, &weights, wish),
-        };
-        let (plan, chunk) = match options.speculation {
-            Speculation::Auto => plan::plan_with_tried(&mut wish, &with_chunk)?,
-            Speculation::Off | Speculation::Ngram => with_chunk(&wish)?,
-        };
-        wish.chunk = chunk;
+        let plan =
+            plan::settle(&config.text, &weights, &mut wish, options.chunk, options.speculation)?;
         let traffic = Traffic::of(
             &weights,
             &config.text,

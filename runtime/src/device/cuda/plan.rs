@@ -5,6 +5,7 @@ use super::layout::lay_out;
 use crate::device::MOST_TRIED;
 use crate::error::{Result, RuntimeError};
 use crate::model::Weights;
+use crate::speculation::Speculation;
 use crate::weights::Stored;
 use w4pack_format::config::TextConfig;
 use w4pack_kernels::cuda::parameters::BATCH_TOKENS;
@@ -147,6 +148,29 @@ pub struct Plan {
     pub table: TablePlace,
     /// Bytes by purpose.
     pub sizes: Sizes,
+}
+
+/// The plan where the prompt tokens of a pass (`chunk`) and the room for tokens that are tried may be left
+/// to it; `wish` says afterwards what was settled on.
+///
+/// Errors: those of [`plan`].
+pub(super) fn settle(
+    text: &TextConfig,
+    weights: &Weights<Stored>,
+    wish: &mut Wish,
+    chunk: Option<usize>,
+    speculation: Speculation,
+) -> Result<Plan> {
+    let with_chunk = |wish: &Wish| match chunk {
+        Some(chunk) => Ok((plan(text, weights, &Wish { chunk, ..*wish })?, chunk)),
+        None => plan_with_chunk(text, weights, wish),
+    };
+    let (plan, chunk) = match speculation {
+        Speculation::Auto => plan_with_tried(wish, &with_chunk)?,
+        Speculation::Off | Speculation::Ngram => with_chunk(wish)?,
+    };
+    wish.chunk = chunk;
+    Ok(plan)
 }
 
 /// The plan, and the prompt tokens in one pass where nobody says (`wish.chunk` is not looked at): a

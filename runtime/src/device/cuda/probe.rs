@@ -1,8 +1,9 @@
 //! What a card can do, measured; and what would fit on it.
 
-use super::plan::{Plan, Wish, plan};
+use super::plan::{Plan, Wish, settle};
 use crate::error::Result;
 use crate::model::{KeysAndValues, LayerWeights, PerLayerBlock, PerLayerInputs, Weights};
+use crate::speculation::Speculation;
 use crate::weights::{Storage, Stored};
 use std::ffi::c_void;
 use w4pack_format::config::TextConfig;
@@ -49,11 +50,12 @@ pub fn read_bandwidth(gpu: &Gpu) -> Result<f64> {
     Ok(best)
 }
 
-/// The plan for a model of this shape, everything packed with f16 steps and one table.
+/// The plan that a model of this shape gets, everything packed with f16 steps and one table, where nobody
+/// says how many tokens a pass takes (`wish.chunk` and `wish.tried` are not looked at).
 ///
 /// Errors: it does not fit.
 pub fn plan_for_shape(text: &TextConfig, wish: &Wish) -> Result<Plan> {
-    plan(text, &packed_weights(text), wish)
+    settle(text, &packed_weights(text), &mut Wish { ..*wish }, None, Speculation::Auto)
 }
 
 fn packed_weights(text: &TextConfig) -> Weights<Stored> {
@@ -105,7 +107,7 @@ fn packed_weights(text: &TextConfig) -> Weights<Stored> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{KvType, TablePlace, plan_with_chunk, plan_with_tried};
+    use super::super::plan::{KvType, TablePlace, plan, plan_with_chunk, plan_with_tried};
     use super::*;
     use crate::device::MOST_TRIED;
     use crate::error::RuntimeError;
@@ -148,15 +150,20 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    /// The plan for chunks of `wish.chunk` tokens.
+    fn plan_with(text: &TextConfig, wish: &Wish) -> Result<Plan> {
+        plan(text, &packed_weights(text), wish)
+    }
+
     #[test]
     fn e2b_fits_where_it_must() {
         let text = e2b();
-        let whole = plan_for_shape(&text, &wish(2560, Some(2048))).expect("it fits");
+        let whole = plan_with(&text, &wish(2560, Some(2048))).expect("it fits");
         assert_eq!(whole.table, TablePlace::Gpu);
         assert_eq!((whole.sizes.table / MIB, whole.sizes.full), (1260, 12 * MIB));
 
         // A GTX 1650 Ti shows 3,732 MiB.
-        let long = plan_for_shape(&text, &wish(3732, None)).expect("it fits");
+        let long = plan_with(&text, &wish(3732, None)).expect("it fits");
         assert_eq!((long.context, long.table), (131_072, TablePlace::Gpu));
         assert_eq!(long.sizes.full, 768 * MIB);
         // Twelve rings with eight rows beside the window.
@@ -175,8 +182,14 @@ mod tests {
         let (plan, chunk) = chosen(wish(140_000, None));
         assert_eq!((plan.context, plan.table, chunk), (131_072, TablePlace::Gpu, 2048));
 
+        // Who asks what would fit is told what a model gets, room for tokens that are tried included.
+        // An H200's 132 multiprocessors took 3,352 MiB.
+        let h200 = Wish { multiprocessors: 132, ..wish(3732, None) };
+        let told = plan_for_shape(&text, &h200).expect("it fits");
+        assert_eq!((told.context, told.sizes.total() / MIB), (131_072, 3352));
+
         let host = Wish { table: Some(TablePlace::Host), ..wish(1400, Some(2048)) };
-        let host = plan_for_shape(&text, &host).expect("it fits");
+        let host = plan_with(&text, &host).expect("it fits");
         assert_eq!(host.sizes.table, 0);
         assert!(host.sizes.total() < 1330 * MIB, "{}", host.sizes.total() / MIB);
     }
@@ -223,7 +236,7 @@ mod tests {
                 ][draw(0, 4)],
                 ..wish(draw(1200, 5000), None)
             };
-            let found = match plan_for_shape(&text, &wish) {
+            let found = match plan_with(&text, &wish) {
                 Ok(found) => found,
                 Err(RuntimeError::CardMemory { longest: None, needed, .. }) => {
                     assert!(needed > wish.limit, "{wish:?}");
@@ -234,10 +247,10 @@ mod tests {
             assert!(found.sizes.total() <= wish.limit, "{wish:?}");
             let table = Some(found.table);
             let fixed = Wish { context: Some(found.context), table, ..wish };
-            assert_eq!(plan_for_shape(&text, &fixed).expect("it fits"), found);
+            assert_eq!(plan_with(&text, &fixed).expect("it fits"), found);
             if found.context < text.max_position_embeddings {
                 let more = Wish { context: Some(found.context + 1), table, ..wish };
-                match plan_for_shape(&text, &more) {
+                match plan_with(&text, &more) {
                     Err(RuntimeError::CardMemory { longest, .. }) => {
                         assert_eq!(longest, Some(found.context), "{wish:?}");
                     }

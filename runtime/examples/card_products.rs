@@ -1,0 +1,164 @@
+//! How fast single tokens are multiplied with matrices that no cache holds, beside a plain read of the same
+//! card: `cargo run --release --example card_products`. W4PACK_KERNELS=ptx75 takes the kernels of small cards.
+//!
+//! Of every shape the launch that decoding uses comes first, then others: blocks a multiprocessor, and tasks of a
+//! warp that are under way.
+
+use std::error::Error;
+use std::ffi::c_void;
+use w4pack_kernels::cuda::parameters::{
+    Input, Kind, Matrix, PRODUCT_THREADS, TokenLaunch, TokenProduct, TokenResult, digit_bytes,
+};
+use w4pack_kernels::cuda::{Address, Gpu};
+use w4pack_runtime::device::cuda::read_bandwidth;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// The head of E2B, 64 MB of it, and rows as long as those of its down projections.
+const SHAPES: [(TokenResult, usize, usize); 5] = [
+    (TokenResult::Logits, 262_144, 1536),
+    (TokenResult::Logits, 87_552, 1536),
+    (TokenResult::Normed, 87_552, 1536),
+    (TokenResult::Plain, 21_888, 6144),
+    (TokenResult::Plain, 10_944, 12_288),
+];
+const ROUNDS: usize = 9;
+/// Launches in a row, each with a matrix of its own.
+const COPIES: usize = 4;
+
+fn main() -> Outcome<()> {
+    let gpu = Gpu::open(0, std::env::var("W4PACK_KERNELS").ok().as_deref())?;
+    let card = gpu.card().clone();
+    println!("{}, {} kernels", card.name, gpu.kernels());
+    for (result, rows, columns) in SHAPES {
+        let words = rows * columns / 2;
+        let steps = rows * columns / 32 * 2;
+        let bytes = words + steps;
+        let arena = gpu.allocate(COPIES * (bytes + 512) + (64 << 20))?;
+        let mut next = arena.address();
+        let mut take = |bytes: usize| {
+            let address = next;
+            next += (bytes as u64).next_multiple_of(256);
+            address
+        };
+        let mut matrices = Vec::new();
+        for _ in 0..COPIES {
+            let (values, at) = (take(words), take(steps));
+            fill(&gpu, values, words)?;
+            let numbers: Vec<u8> = (0..steps / 2).flat_map(step).collect();
+            // SAFETY: as many bytes were taken.
+            unsafe { gpu.upload(at, &numbers)? };
+            let (rows, columns, kind) = (rows as i32, columns as i32, Kind::PackedF16 as i32);
+            matrices.push(Matrix { values, steps: at, rows, columns, kind, padding: 0 });
+        }
+        let vector = take(4 * columns);
+        let numbers: Vec<u8> =
+            (0..columns).flat_map(|i| ((i * 37 % 101) as f32 - 50.0).to_le_bytes()).collect();
+        // SAFETY: as many bytes were taken.
+        unsafe { gpu.upload(vector, &numbers)? };
+        let (out, digits) = (take(4 * rows), take(digit_bytes(columns)));
+        let best = take(8);
+        fill(&gpu, digits, digit_bytes(columns))?;
+
+        let fill_in = |product: TokenProduct| TokenProduct {
+            input: Input { norm: vector, epsilon: 1e-6, ..Input::plain(vector) },
+            digits,
+            out,
+            best,
+            ..product
+        };
+        let (usual, launch) =
+            TokenProduct::new(result, &matrices[..1], card.multiprocessors, card.shared_memory);
+        let kernel = result.kernel(columns);
+        let read = read_bandwidth(&gpu)?;
+        println!(
+            "\n{kernel}: {rows} x {columns}, {:.0} MB; plain read {:.0} GB/s",
+            bytes as f64 / 1e6,
+            read / 1e9
+        );
+        let mut ways = vec![(usual, launch)];
+        for blocks in [1, 2, 3, 4] {
+            for slots in 1..=3 {
+                ways.extend(other(
+                    usual,
+                    launch,
+                    blocks * card.multiprocessors,
+                    slots,
+                    card.shared_memory,
+                ));
+            }
+        }
+        for (product, launch) in ways {
+            let mut seconds = Vec::new();
+            for _ in 0..=ROUNDS {
+                seconds.push(gpu.timer()?.measure(|| {
+                    for &matrix in &matrices {
+                        let mut product = fill_in(product);
+                        product.part[0] = matrix;
+                        run(&gpu, kernel, launch, &product)?;
+                    }
+                    Ok::<_, Box<dyn Error>>(())
+                })?);
+            }
+            let mut seconds = seconds.split_off(1);
+            seconds.sort_by(f64::total_cmp);
+            let second = seconds[ROUNDS / 2] / COPIES as f64;
+            println!(
+                "{:>5} blocks, {} tasks ahead: {:>7.1} us, {:>6.0} GB/s, {:>5.1} %",
+                launch.blocks,
+                product.slots,
+                second * 1e6,
+                bytes as f64 / second / 1e9,
+                100.0 * bytes as f64 / second / read
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The same product by so many blocks, with so many tasks of a warp under way; none if it does not fit.
+fn other(
+    product: TokenProduct,
+    launch: TokenLaunch,
+    blocks: usize,
+    slots: i32,
+    shared_memory: usize,
+) -> Option<(TokenProduct, TokenLaunch)> {
+    let tiles = product.rows as usize / 16;
+    let of_block = tiles.div_ceil(blocks);
+    let of_task = 16 * 4 * (product.lanes / 4 * product.slices) as usize;
+    let ring = PRODUCT_THREADS as usize / 32 * (2 * 3 * 32 * 16 + 2 * 3 * 32 * 2);
+    let fixed =
+        launch.shared - product.slots as usize * ring - product.tiles_per_block as usize * of_task;
+    let shared = fixed + of_block * of_task + slots as usize * ring;
+    let product = TokenProduct { tiles_per_block: of_block as i32, slots, ..product };
+    let fits = shared + 2048 <= shared_memory;
+    fits.then_some((product, TokenLaunch { blocks: tiles.div_ceil(of_block), shared }))
+}
+
+/// A step between 0.001 and 0.03, f16, of either sign.
+fn step(index: usize) -> [u8; 2] {
+    let bits = 0x1419 + ((index * 2_654_435_761) >> 7 & 0x0fff) as u16;
+    (bits | (index as u16 & 1) << 15).to_le_bytes()
+}
+
+fn fill(gpu: &Gpu, to: Address, bytes: usize) -> Outcome<()> {
+    let (words, seed) = ((bytes / 4) as u64, to as u32);
+    let pointer = |value: *const c_void| value;
+    let arguments = [
+        pointer(std::ptr::from_ref(&to).cast()),
+        pointer(std::ptr::from_ref(&words).cast()),
+        pointer(std::ptr::from_ref(&seed).cast()),
+    ];
+    // SAFETY: the parameters of `fill_random`; the callers have taken as many bytes.
+    unsafe { gpu.launch("fill_random", [1024, 1], 256, 0, &arguments)? };
+    Ok(())
+}
+
+fn run(gpu: &Gpu, kernel: &str, launch: TokenLaunch, product: &TokenProduct) -> Outcome<()> {
+    let arguments = [std::ptr::from_ref(product).cast::<c_void>()];
+    let grid = [launch.blocks as u32, 1];
+    // SAFETY: the kernel's one parameter, its addresses taken in the caller's arena.
+    unsafe { gpu.launch(kernel, grid, PRODUCT_THREADS, launch.shared as u32, &arguments)? };
+    Ok(())
+}
