@@ -1,7 +1,7 @@
 //! stdout: data, and nothing else. A reader that goes away is no fault of ours, and no panic. And
 //! files that a flag names.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -36,12 +36,15 @@ pub fn json(object: &impl serde::Serialize) -> Result<()> {
 /// Writes a file: whole under its name, or not at all.
 pub fn file(path: &Path, content: &[u8]) -> Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let written =
-        tempfile::NamedTempFile::new_in(parent.unwrap_or(Path::new("."))).and_then(|mut file| {
-            file.write_all(content)?;
-            file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
-            file.as_file().sync_all()?;
-            file.persist(path).map_err(|error| error.error)
-        });
+    let parent = parent.unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        bail!("could not write `{}`: there is no folder `{}`", path.display(), parent.display());
+    }
+    let written = tempfile::NamedTempFile::new_in(parent).and_then(|mut file| {
+        file.write_all(content)?;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)
+    });
     written.map(drop).with_context(|| format!("could not write `{}`", path.display()))
 }

@@ -1,4 +1,5 @@
-"""The chat page in headless Chromium: a question, a thought, a call and its result, the stop button, light and dark.
+"""The chat page in headless Chromium: a question, a thought, a call and its result, the stop button, what goes wrong, a
+narrow window, light and dark.
 
 Usage: page.py URL CHROMIUM [FOLDER_FOR_SCREENSHOTS]   (see openai_python.py)
 """
@@ -161,6 +162,69 @@ def refusal(page):
     assert page.run("document.querySelectorAll('.turn').length") == 0
 
 
+def unreachable(page):
+    conditions = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    page.call("Network.emulateNetworkConditions", offline=True, **conditions)
+    page.say("Is anybody there?")
+    page.wait(f"{LAST}.querySelector('.error')")
+    assert "cannot be reached" in page.run(f"{LAST}.querySelector('.error').textContent")
+    # The question is there to be sent again, and not a part of the conversation.
+    assert page.run("at('input').value") == "Is anybody there?" and page.run("messages.length") == 0
+    assert page.run("!!chat.querySelector('.user.unsent')")
+    page.call("Network.emulateNetworkConditions", offline=False, **conditions)
+    page.run("at('input').value = ''; at('new').click()")
+
+
+def broken_off(page):
+    """A proxy may end a stream in good order, and in the middle."""
+    half = 'data: {"choices": [{"index": 0, "delta": {"content": "half"}, "finish_reason": null}]}\n\n'
+    page.run(f"window.fetched = fetch; window.fetch = async () => new Response({json.dumps(half)})")
+    page.say("x")
+    page.wait(f"{LAST}.querySelector('.error')")
+    assert page.run(f"{LAST}.querySelector('.text').textContent") == "half"
+    assert "broke off" in page.run(f"{LAST}.querySelector('.error').textContent")
+    page.run("window.fetch = fetched; at('new').click()")
+
+
+def tools_that_are_none(page):
+    for declared, complaint in [("[{", "no JSON"), ('{"type": "function"}', "`tools`"), ('[{"type": "web"}]', "tools[0].type")]:
+        page.run(f"at('declared').value = {json.dumps(declared)}; at('input').value = ''")
+        page.say("x")
+        page.wait(f"{LAST}.querySelector('.error')")
+        assert complaint in page.run(f"{LAST}.querySelector('.error').textContent"), complaint
+    page.run("at('declared').value = at('input').value = ''; at('new').click()")
+
+
+def writing_elsewhere(page):
+    """The end of an answer takes the cursor from nobody."""
+    page.run("at('show-tools').click()")
+    page.say(force(["word ", 30]))
+    page.run("at('declared').focus()")
+    page.idle()
+    assert page.run("document.activeElement.id") == "declared"
+    page.run("at('show-tools').click(); at('new').click()")
+
+
+NARROW = 400
+STICKING_OUT = f"""[...document.querySelectorAll('body *')].filter(element => element.getBoundingClientRect().right > {NARROW} + 1)
+    .map(element => element.tagName + ' ' + element.textContent.slice(0, 40))"""
+
+
+def narrow(page):
+    page.call("Emulation.setDeviceMetricsOverride", width=NARROW, height=760, deviceScaleFactor=1, mobile=False)
+    name = "a_tool_whose_name_" + "goes_on_" * 8
+    tool = [{"type": "function", "function": {"name": name, "description": "", "parameters": {"type": "object", "properties": {}}}}]
+    page.run(f"at('declared').value = {json.dumps(json.dumps(tool))}")
+    page.say(force("word" * 100 + f'<|tool_call>call:{name}{{a:<|"|>{"value" * 30}<|"|>}}<tool_call|>'))
+    page.wait(f"{LAST}.querySelector('.call input')")
+    page.run("at('show-tools').click()")
+    assert page.run(STICKING_OUT) == [], page.run(STICKING_OUT)
+    assert page.run("at('chat').scrollWidth <= at('chat').clientWidth")
+    page.shoot("narrow")
+    page.run("at('show-tools').click(); at('declared').value = ''; at('new').click()")
+    page.call("Emulation.clearDeviceMetricsOverride")
+
+
 def dark(page):
     back = "getComputedStyle(document.body).backgroundColor"
     light = page.run(back)
@@ -181,7 +245,7 @@ def dark(page):
 try:
     page = Page()
     page.open(url + "/")
-    for part in (question, thought, call, markup, stop, refusal, dark):
+    for part in (question, thought, call, markup, stop, refusal, unreachable, broken_off, tools_that_are_none, writing_elsewhere, narrow, dark):
         part(page)
         print(f"{part.__name__}: passed")
     assert not page.failures, page.failures

@@ -141,13 +141,11 @@ fn load(files: Files, arguments: &ServeArguments, name: &str, quiet: bool) -> Re
     let text = text.ok_or_else(|| {
         Usage::new(format!("`{name}` has no tokenizer.json, so it cannot be served"))
     })?;
-    match text.template() {
-        Some(template) => template.warnings().iter().for_each(|warning| {
-            warn(&format!("`{name}`: {warning}"));
-        }),
-        None => {
-            warn(&format!("`{name}` has no chat template: /v1/completions works, chats do not"))
-        }
+    if text.template().is_none() {
+        warn(&format!("`{name}` has no chat template: /v1/completions works, chats do not"));
+    }
+    for warning in text.warnings() {
+        warn(&format!("`{name}`: {warning}"));
     }
     let slots = match arguments.slots {
         Some(slots) => checked_slots(slots, &engine)?,
@@ -225,10 +223,11 @@ fn plan(engine: &Engine, slots: usize) {
     let total = engine.memory_plan().total(0) + slots * slot;
     let mib = |bytes: usize| bytes.div_ceil(1 << 20);
     eprintln!(
-        "{}: {} MiB of memory, {} of them for {slots} slots of {} positions when full",
+        "{}: {} MiB of memory, {} of them for {slots} {} of {} positions when full",
         engine.device(),
         mib(total),
         mib(slots * slot),
+        if slots == 1 { "slot" } else { "slots" },
         engine.context(),
     );
 }

@@ -110,6 +110,16 @@ fn conversations_are_taken_back_forgotten_and_gone_on_with() {
     assert_eq!(chat.answers(&[], "/load a.json\n21 C\n"), alone[1..]);
 }
 
+/// Not the temporary file that it would have been written to at first.
+#[test]
+fn a_conversation_that_cannot_be_kept_is_told_of_by_the_name_that_was_given() {
+    let output = Chat::new().say(&[], "/save nowhere/s.json\n");
+    assert_eq!(output.status.code(), Some(1));
+    let said = crate::support::stderr(&output);
+    let expected = "could not write `nowhere/s.json`: there is no folder `nowhere`";
+    assert!(said.contains(expected), "{said}");
+}
+
 #[test]
 fn settings_are_shown_on_stderr_and_stdout_stays_data() {
     let chat = Chat::new();

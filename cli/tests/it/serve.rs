@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 
 fn sum() -> Value {
     json!({"messages": [{"role": "user", "content": "What's 17+25?"}], "temperature": 0})
@@ -129,6 +130,23 @@ fn keys_come_from_flags_files_and_the_environment() {
     let (_, models) = served.send("GET", "/v1/models", &["authorization: Bearer environment"], "");
     let models: Value = serde_json::from_str(&models).unwrap();
     assert_eq!((&models["data"][0]["id"], &models["data"][1]["id"]), (&json!("a"), &json!("b")));
+}
+
+/// A fault that the server goes around is nothing to warn of; one that it meets is.
+#[test]
+fn warnings_are_of_what_a_user_may_meet() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = packed(folder.path());
+    let template = Path::new(&model).join("chat_template.jinja");
+    let words = fs::read_to_string(&template).unwrap();
+    // Field case 17 in the form that Gemma's own template of 2026-07-09 has it.
+    assert!(words.contains("ended_in"), "the small model's template has that fault too");
+    let talk = Served::start(&["--model", &model], &[]).talk();
+    assert!(talk.contains("ready: ") && !talk.contains("warning: "), "{talk}");
+
+    fs::write(&template, "{% for message in messages %}{{ message.content }}{% endfor %}").unwrap();
+    let talk = Served::start(&["--model", &model], &[]).talk();
+    assert!(talk.contains("warning: ") && talk.contains("declarations of tools"), "{talk}");
 }
 
 #[test]

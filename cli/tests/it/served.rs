@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The small trained model, packed.
@@ -20,6 +20,7 @@ pub fn packed(folder: &Path) -> String {
 pub struct Served {
     pub child: Child,
     stdout: BufReader<ChildStdout>,
+    stderr: ChildStderr,
     pub address: String,
 }
 
@@ -32,14 +33,15 @@ impl Served {
             .env_remove("W4PACK_API_KEY")
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let address = line.strip_prefix("listening on http://").unwrap().trim().to_owned();
-        let served = Served { child, stdout, address };
+        let stderr = child.stderr.take().unwrap();
+        let served = Served { child, stdout, stderr, address };
         let begun = Instant::now();
         while served.send("GET", "/health", &[], "").0 != 200 {
             assert!(begun.elapsed() < Duration::from_secs(60), "it is never ready");
@@ -80,6 +82,14 @@ impl Served {
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).unwrap();
         (self.child.wait().unwrap().code(), rest)
+    }
+
+    /// Ends it: all that it said on stderr.
+    pub fn talk(mut self) -> String {
+        self.signal("TERM");
+        let mut talk = String::new();
+        self.stderr.read_to_string(&mut talk).unwrap();
+        talk
     }
 }
 

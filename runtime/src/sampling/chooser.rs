@@ -1,7 +1,7 @@
 //! All of sampling for one answer: mask, adjustments, choice, log-probabilities.
 
 use super::adjustments::Seen;
-use super::candidates::check_logits;
+use super::ranking::check_logits;
 use super::{Adjustments, MOST_LOGPROBS, Sampler, Sampling, log_probabilities, out_of_range};
 use crate::constraint::Allowed;
 use crate::error::{Result, RuntimeError};
@@ -90,7 +90,7 @@ impl Chooser {
                 logits
             };
             let id = match allowed {
-                Allowed::Anything => self.sampler.sample_among((0..).zip(logits.iter().copied())),
+                Allowed::Anything => Some(self.sampler.sample(logits)?),
                 Allowed::Only(words) => self.sampler.sample_among(allowed_tokens(words, logits)),
             };
             id.ok_or(RuntimeError::NothingAllowed)?

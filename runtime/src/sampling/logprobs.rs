@@ -1,6 +1,6 @@
 //! Log-probabilities of the model's own distribution.
 
-use super::candidates::likeliest;
+use super::ranking::likeliest_of_all;
 
 /// The likeliest tokens whose log-probabilities may be asked for at each token of an answer.
 pub const MOST_LOGPROBS: usize = 20;
@@ -12,9 +12,8 @@ pub fn log_probabilities(logits: &[f32], id: u32, top: usize) -> (f32, Vec<(u32,
     let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - f64::from(largest)).exp()).sum();
     let normalizer = f64::from(largest) + sum.ln();
     let log_probability = |logit: f32| (f64::from(logit) - normalizer) as f32;
-    let likeliest = likeliest((0..).zip(logits.iter().copied()), top)
-        .into_iter()
-        .map(|(id, logit)| (id, log_probability(logit)));
+    let likeliest =
+        likeliest_of_all(logits, top).into_iter().map(|(id, logit)| (id, log_probability(logit)));
     (log_probability(logits[id as usize]), likeliest.collect())
 }
 

@@ -11,8 +11,10 @@
 //!
 //! | file | what it holds |
 //! |---|---|
+//! | `ranking.rs` | the largest logits of many |
 //! | `candidates.rs` | temperature, top-k, top-p, min-p: the tokens that may be drawn |
-//! | `sampler.rs` | the seed and the draw |
+//! | `draw.rs` | the token that a random number stands for |
+//! | `sampler.rs` | the seed and its random numbers |
 //! | `adjustments.rs` | penalties and bias |
 //! | `logprobs.rs` | log-probabilities |
 //! | `chooser.rs` | the whole order above, for one answer |
@@ -20,15 +22,18 @@
 mod adjustments;
 mod candidates;
 mod chooser;
+mod draw;
 mod logprobs;
+mod ranking;
 mod sampler;
 #[cfg(test)]
 mod tests;
 
 pub use adjustments::Adjustments;
-pub use candidates::{Candidate, candidates, greedy};
+pub use candidates::{Candidate, candidates};
 pub use chooser::{Chooser, Chosen};
 pub use logprobs::{MOST_LOGPROBS, log_probabilities};
+pub use ranking::greedy;
 pub use sampler::Sampler;
 
 use crate::error::{Result, RuntimeError};

@@ -1,6 +1,7 @@
 //! The seed of an answer and its draws.
 
-use super::candidates::{check_logits, drawn};
+use super::draw::{drawn, drawn_of_all};
+use super::ranking::check_logits;
 use super::{Sampling, greedy};
 use crate::error::Result;
 use rand_chacha::ChaCha8Rng;
@@ -41,7 +42,7 @@ impl Sampler {
         }
         check_logits(logits)?;
         let draw = self.draw();
-        Ok(drawn(&self.sampling, (0..).zip(logits.iter().copied()), draw))
+        Ok(drawn_of_all(&self.sampling, logits, draw))
     }
 
     /// Chooses one of some tokens with finite logits, in the order of their ids; `None` if there is

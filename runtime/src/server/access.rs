@@ -111,6 +111,8 @@ pub fn cors(origins: &[HeaderValue]) -> CorsLayer {
         .allow_origin(allowed)
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(AllowHeaders::mirror_request())
+        // How long a page that was refused shall wait.
+        .expose_headers([header::RETRY_AFTER])
         .max_age(Duration::from_secs(600))
 }
 

@@ -25,11 +25,14 @@ impl FromRequest<Arc<Shared>> for JsonBody {
             ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", message)
         })?;
         read.map(Self).map_err(|rejection| {
-            let (status, code) = match rejection.status() {
-                StatusCode::PAYLOAD_TOO_LARGE => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
-                _ => (StatusCode::BAD_REQUEST, "body_incomplete"),
-            };
-            ApiError::new(status, code, format!("the body was not read: {}", rejection.body_text()))
+            let status = rejection.status();
+            if status == StatusCode::PAYLOAD_TOO_LARGE {
+                let limit = state.options.body_limit;
+                let message = format!("the body is longer than {limit} bytes (--body-limit)");
+                return ApiError::new(status, "body_too_large", message);
+            }
+            let message = format!("the body was not read: {}", rejection.body_text());
+            ApiError::new(StatusCode::BAD_REQUEST, "body_incomplete", message)
         })
     }
 }

@@ -45,9 +45,10 @@ impl<'v> Field<'v> {
             |number: f64| (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64);
         let integer = self.value.as_i64().or_else(|| self.value.as_f64().and_then(whole));
         integer.filter(|integer| range.contains(integer)).ok_or_else(|| {
-            let expected = match *range.end() {
-                i64::MAX => format!("a whole number, at least {}", range.start()),
-                end => format!("a whole number from {} to {end}", range.start()),
+            let expected = match (*range.start(), *range.end()) {
+                (i64::MIN, i64::MAX) => "a whole number of 64 bits".to_owned(),
+                (start, i64::MAX) => format!("a whole number of 64 bits, at least {start}"),
+                (start, end) => format!("a whole number from {start} to {end}"),
             };
             self.wrong(&expected)
         })
@@ -205,6 +206,18 @@ mod tests {
         assert_eq!(integer(&json!(5.0)), Some(5));
         for bad in [json!(0), json!(17), json!(1.5), json!(1e300), json!("1"), json!(true)] {
             assert_eq!(integer(&bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_number_beyond_64_bits_is_told_what_is_wrong_with_it() {
+        let huge = json!(1e30);
+        for (least, expected) in
+            [(i64::MIN, "a whole number of 64 bits"), (1, "a whole number of 64 bits, at least 1")]
+        {
+            let error = Field::new("n", &huge).integer(least..=i64::MAX).expect_err("too large");
+            let (_, text) = message(&error);
+            assert!(text.ends_with(&format!("expected {expected}")), "{text}");
         }
     }
 }

@@ -72,12 +72,12 @@ impl<T: Translator> Stream for Events<T> {
         let this = self.get_mut();
         loop {
             if let Some(message) = this.ready.pop_front() {
-                let event = Event::default().data(message.data);
+                // The name first: some clients read the lines one by one.
                 let event = match message.name {
-                    Some(name) => event.event(name),
-                    None => event,
+                    Some(name) => Event::default().event(name),
+                    None => Event::default(),
                 };
-                return Poll::Ready(Some(Ok(event)));
+                return Poll::Ready(Some(Ok(event.data(message.data))));
             }
             if this.over {
                 return Poll::Ready(None);

@@ -65,6 +65,7 @@ fn pages_of_other_origins_ask_only_where_they_may() {
     let response = http::raw(open.address, &http::request("GET", "/v1/models", &origin, b""));
     assert_eq!(response.status, 401);
     assert_eq!(response.header("access-control-allow-origin"), Some("http://a.example"));
+    assert_eq!(response.header("access-control-expose-headers"), Some("retry-after"));
 }
 
 /// A page whose own name was resolved to this machine is of the server's origin for its browser.

@@ -98,7 +98,7 @@ fn the_page_in_chromium() {
     let mut command = Command::new(python);
     command.arg(clients().join("page.py")).arg(running.url()).arg(chromium);
     command.args(std::env::var_os("W4PACK_SCREENSHOTS"));
-    all_passed(Some(run(command, "page.py")), 8);
+    all_passed(Some(run(command, "page.py")), 13);
 }
 
 /// What /openapi.json describes, asked in ways that nobody thought of.

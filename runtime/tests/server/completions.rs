@@ -69,6 +69,10 @@ fn the_older_form_of_logprobs_has_columns() {
         assert_eq!(columns[name].as_array().map(Vec::len), Some(tokens.len()), "{name}");
     }
     assert_eq!(columns["text_offset"][0], 0);
+    // The chosen token is the likeliest: clients look its number up in both places.
+    for (place, token) in tokens.iter().enumerate() {
+        assert_eq!(columns["token_logprobs"][place], columns["top_logprobs"][place][token]);
+    }
     assert_eq!(columns["top_logprobs"][0].as_object().map(|top| top.len()), Some(2));
     let chunks = running.post(PATH, &with(body, json!({"stream": true}))).chunks();
     let column = |name: &str| -> Vec<Value> {

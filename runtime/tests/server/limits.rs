@@ -55,6 +55,7 @@ fn a_body_must_be_called_json_and_have_a_bounded_length() {
     let long = question(&"x".repeat(1000)).to_string();
     let response = send(&[JSON], &long);
     assert_eq!((response.status, response.error().0.as_str()), (413, "body_too_large"));
+    assert!(response.body.contains("longer than 1000 bytes (--body-limit)"), "{}", response.body);
     assert_eq!(send(&[JSON], &body).status, 200, "the next one works");
 }
 

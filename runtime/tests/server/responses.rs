@@ -20,7 +20,11 @@ fn events(running: &Running, body: &Value) -> Vec<Value> {
     let response = running.post(PATH, &with(body.clone(), json!({"stream": true})));
     let events: Vec<Value> =
         response.events().iter().map(|data| serde_json::from_str(data).expect("JSON")).collect();
-    let names = response.body.lines().filter_map(|line| line.strip_prefix("event: "));
+    // Its name stands before its data, for clients that read line by line.
+    let blocks = response.body.split_terminator("\n\n");
+    let names: Vec<&str> =
+        blocks.filter_map(|block| block.strip_prefix("event: ")?.lines().next()).collect();
+    assert_eq!(names.len(), events.len(), "{}", response.body);
     for (number, (event, name)) in events.iter().zip(names).enumerate() {
         assert_eq!(event["sequence_number"], number);
         assert_eq!(event["type"], name);

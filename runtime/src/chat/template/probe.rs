@@ -17,8 +17,8 @@ pub enum TemplateWarning {
     /// so the model would start with no role and loop on empty thoughts.
     #[error(
         "{file}: {when}, this template closes the turn after the tool's result and opens no new \
-         one: the prompt ends in <turn|> without <|turn>model, and models answer that with noise \
-         or empty thoughts without end"
+         one; models answer that with noise or empty thoughts without end. Here <|turn>model is \
+         written behind such a prompt; other programs may not do that"
     )]
     NoModelTurnAfterTool {
         /// The template's file.

@@ -61,6 +61,8 @@ pub struct CudaDevice {
     tried_graphs: Vec<Graph>,
     /// `Step` on its way to the card, and what comes back.
     mailbox: Pinned,
+    /// A row of logits on its way back.
+    row: Pinned,
     load: LoadReport,
     traffic: Traffic,
     /// Bytes of the card in use before the arena was made: the driver's context, other programs.
@@ -144,6 +146,7 @@ impl CudaDevice {
         let begin = Instant::now();
         let (table, load) = fill(&gpu, checkpoint, &layout, &arena, &plan, bytes, progress, begin)?;
         let mailbox = gpu.pinned(together::MAILBOX)?;
+        let row = gpu.pinned(4 * config.text.vocab_size)?;
         let slots = options.slots;
         let mut device = Self {
             outside: gpu.card().memory - free,
@@ -162,6 +165,7 @@ impl CudaDevice {
             batch_graphs: Vec::new(),
             tried_graphs: Vec::new(),
             mailbox,
+            row,
             load,
             traffic,
             arena,

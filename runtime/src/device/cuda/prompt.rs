@@ -88,16 +88,16 @@ impl CudaDevice {
         Ok(())
     }
 
-    pub(super) fn download_logits(&self) -> Result<Vec<f32>> {
+    pub(super) fn download_logits(&mut self) -> Result<Vec<f32>> {
         self.download_row(self.layout.work.logits)
     }
 
     /// A row of logits that the head has written.
-    pub(super) fn download_row(&self, from: Address) -> Result<Vec<f32>> {
-        let mut logits = vec![0.0f32; self.config.text.vocab_size];
+    pub(super) fn download_row(&mut self, from: Address) -> Result<Vec<f32>> {
+        // By way of pinned memory: into any other the driver copies twice.
         // SAFETY: the callers' address is that of a row of the vocabulary.
-        unsafe { self.gpu.download(bytemuck::cast_slice_mut(&mut logits), from)? };
-        Ok(logits)
+        unsafe { self.gpu.download(self.row.bytes_mut(), from)? };
+        Ok(bytemuck::pod_collect_to_vec(self.row.bytes()))
     }
 
     /// Rows of a table that stays on disk, for these tokens, to the card.

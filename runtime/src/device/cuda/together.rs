@@ -138,7 +138,7 @@ impl CudaDevice {
     }
 
     /// What a column of the last step has led to.
-    pub(super) fn decoded(&self, index: usize, logits: bool) -> Result<Decoded> {
+    pub(super) fn decoded(&mut self, index: usize, logits: bool) -> Result<Decoded> {
         if logits {
             let row = (4 * index * self.config.text.vocab_size) as u64;
             return self.download_row(self.layout.batch.logits + row).map(Decoded::Logits);

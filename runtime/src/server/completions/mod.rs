@@ -132,7 +132,7 @@ fn columns(tokens: Vec<TokenLogprob>, offset: &mut usize) -> CompletionLogprobs 
         columns.text_offset.push(*offset);
         *offset += token.token.chars().count();
         columns.tokens.push(token.token);
-        columns.token_logprobs.push(token.logprob);
+        columns.token_logprobs.push(token.logprob.into());
         let mut top = Map::new();
         for likely in token.top_logprobs {
             // Two tokens may have one text: the likelier comes first and stays.

@@ -175,8 +175,7 @@ impl Translator for Events {
     }
 
     fn error(&mut self, error: &ApiError) -> Vec<Message> {
-        let mut fields = error.body()["error"].clone();
-        fields["code"] = error.body()["error"]["code"].clone();
+        let fields = error.body()["error"].clone();
         let output = std::mem::take(&mut self.output);
         reply::failed(&mut self.reply, output, error);
         vec![self.event("error", fields), self.whole("response.failed")]

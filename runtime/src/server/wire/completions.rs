@@ -92,8 +92,8 @@ pub struct CompletionChoice {
 pub struct CompletionLogprobs {
     /// Texts of the tokens.
     pub tokens: Vec<String>,
-    /// Natural logarithms of their probabilities.
-    pub token_logprobs: Vec<f32>,
+    /// Natural logarithms of their probabilities, the same numbers as among the likeliest.
+    pub token_logprobs: Vec<f64>,
     /// The likeliest tokens in each place.
     #[schema(value_type = Vec<Object>)]
     pub top_logprobs: Vec<Map<String, Value>>,
