@@ -7,7 +7,8 @@
 use std::error::Error;
 use std::ffi::c_void;
 use w4pack_kernels::cuda::parameters::{
-    Input, Kind, Matrix, PRODUCT_THREADS, TokenLaunch, TokenProduct, TokenResult, digit_bytes,
+    Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, PRODUCT_THREADS, TokenLaunch, TokenProduct,
+    TokenResult, digit_bytes, row_shape,
 };
 use w4pack_kernels::cuda::{Address, Gpu};
 use w4pack_runtime::device::cuda::read_bandwidth;
@@ -89,31 +90,80 @@ fn main() -> Outcome<()> {
             }
         }
         for (product, launch) in ways {
-            let mut seconds = Vec::new();
-            for _ in 0..=ROUNDS {
-                seconds.push(gpu.timer()?.measure(|| {
-                    for &matrix in &matrices {
-                        let mut product = fill_in(product);
-                        product.part[0] = matrix;
-                        run(&gpu, kernel, launch, &product)?;
-                    }
-                    Ok::<_, Box<dyn Error>>(())
-                })?);
-            }
-            let mut seconds = seconds.split_off(1);
-            seconds.sort_by(f64::total_cmp);
-            let second = seconds[ROUNDS / 2] / COPIES as f64;
-            println!(
-                "{:>5} blocks, {} tasks ahead: {:>7.1} us, {:>6.0} GB/s, {:>5.1} %",
-                launch.blocks,
-                product.slots,
-                second * 1e6,
-                bytes as f64 / second / 1e9,
-                100.0 * bytes as f64 / second / read
-            );
+            let bytes_a_second = speed(&gpu, &matrices, bytes, |matrix| {
+                let mut product = fill_in(product);
+                product.part[0] = matrix;
+                run(&gpu, kernel, launch, PRODUCT_THREADS, &product)
+            })?;
+            let what = format!("{} tasks ahead", product.slots);
+            print(launch.blocks, &what, bytes, bytes_a_second, read);
+        }
+        // What a card without tensor cores does.
+        for blocks in 1..=4 {
+            let (gemv, launch) = on_ordinary_cores(matrices[0], blocks * card.multiprocessors);
+            let bytes_a_second = speed(&gpu, &matrices, bytes, |matrix| {
+                let mut gemv = Gemv { input: Input::plain(vector), out, ..gemv };
+                gemv.part[0] = matrix;
+                run(&gpu, gemv.kernel(), launch, GEMV_THREADS, &gemv)
+            })?;
+            print(launch.blocks, gemv.kernel(), bytes, bytes_a_second, read);
         }
     }
     Ok(())
+}
+
+/// Bytes a second, each launch with a matrix of its own.
+fn speed(
+    gpu: &Gpu,
+    matrices: &[Matrix],
+    bytes: usize,
+    launch: impl Fn(Matrix) -> Outcome<()>,
+) -> Outcome<f64> {
+    let timer = gpu.timer()?;
+    let mut seconds = Vec::new();
+    for _ in 0..=ROUNDS {
+        seconds.push(timer.measure(|| matrices.iter().try_for_each(|&matrix| launch(matrix)))?);
+    }
+    let mut seconds = seconds.split_off(1); // the first one warms up
+    seconds.sort_by(f64::total_cmp);
+    Ok((matrices.len() * bytes) as f64 / seconds[ROUNDS / 2])
+}
+
+fn print(blocks: usize, what: &str, bytes: usize, bytes_a_second: f64, read: f64) {
+    println!(
+        "{blocks:>5} blocks, {what:<14} {:>7.1} us, {:>6.0} GB/s, {:>5.1} %",
+        1e6 * bytes as f64 / bytes_a_second,
+        bytes_a_second / 1e9,
+        100.0 * bytes_a_second / read
+    );
+}
+
+/// The product of a row after another by so many blocks, as cards without tensor cores make it.
+fn on_ordinary_cores(matrix: Matrix, blocks: usize) -> (Gemv, TokenLaunch) {
+    let columns = matrix.columns as usize;
+    let (lanes, slices) = row_shape(columns);
+    let pairs = matrix.rows as usize / 2;
+    let of_block = pairs.div_ceil(blocks);
+    let gemv = Gemv {
+        part: [matrix, Matrix::NONE, Matrix::NONE],
+        input: Input::plain(0),
+        digits: 0,
+        out: 0,
+        gate_with: 0,
+        best: 0,
+        digit_stride: 0,
+        gate_stride: 0,
+        cap: 0.0,
+        parts: 1,
+        rows: matrix.rows,
+        columns: matrix.columns,
+        lanes,
+        slices,
+        pairs_per_block: of_block as i32,
+        epilogue: Epilogue::Store as i32,
+    };
+    let shared = digit_bytes(columns) + of_block * slices as usize * 2 * 4;
+    (gemv, TokenLaunch { blocks: pairs.div_ceil(of_block), shared })
 }
 
 /// The same product by so many blocks, with so many tasks of a warp under way; none if it does not fit.
@@ -155,10 +205,16 @@ fn fill(gpu: &Gpu, to: Address, bytes: usize) -> Outcome<()> {
     Ok(())
 }
 
-fn run(gpu: &Gpu, kernel: &str, launch: TokenLaunch, product: &TokenProduct) -> Outcome<()> {
-    let arguments = [std::ptr::from_ref(product).cast::<c_void>()];
+fn run<T>(
+    gpu: &Gpu,
+    kernel: &str,
+    launch: TokenLaunch,
+    threads: u32,
+    parameter: &T,
+) -> Outcome<()> {
+    let arguments = [std::ptr::from_ref(parameter).cast::<c_void>()];
     let grid = [launch.blocks as u32, 1];
     // SAFETY: the kernel's one parameter, its addresses taken in the caller's arena.
-    unsafe { gpu.launch(kernel, grid, PRODUCT_THREADS, launch.shared as u32, &arguments)? };
+    unsafe { gpu.launch(kernel, grid, threads, launch.shared as u32, &arguments)? };
     Ok(())
 }
