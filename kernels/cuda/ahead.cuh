@@ -12,7 +12,8 @@ struct Span {
     u64 bytes;
 };
 
-// By all threads of all blocks together.
+// By the first blocks, every thread of which asks for a piece. A multiprocessor takes one such instruction after
+// another: these blocks are a little late, and all others have nothing to do with it.
 __device__ __forceinline__ void ask_for(const Span &span) {
 #if __CUDA_ARCH__ >= 900
     constexpr u32 PIECE = 4096;
@@ -20,6 +21,19 @@ __device__ __forceinline__ void ask_for(const Span &span) {
     const u64 block = blockIdx.y * gridDim.x + blockIdx.x;
 #pragma unroll 1
     for (u64 at = (block * blockDim.x + threadIdx.x) * PIECE; at < span.bytes; at += stride) {
+        const u32 size = (u32)min((u64)PIECE, span.bytes - at);
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(span.address + at), "r"(size));
+    }
+#endif
+}
+// By one warp after another of one block after another: where there is little to ask for, nobody is late.
+__device__ __forceinline__ void ask_together(const Span &span) {
+#if __CUDA_ARCH__ >= 900
+    constexpr u32 PIECE = 4096;
+    const u32 blocks = gridDim.x, mine = threadIdx.x % 32 * (blockDim.x / 32) + threadIdx.x / 32;
+    const u64 stride = (u64)blocks * blockDim.x * PIECE;
+#pragma unroll 1
+    for (u64 at = ((u64)mine * blocks + blockIdx.x) * PIECE; at < span.bytes; at += stride) {
         const u32 size = (u32)min((u64)PIECE, span.bytes - at);
         asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(span.address + at), "r"(size));
     }

@@ -129,6 +129,24 @@ struct Input {
     float epsilon;
 };
 
+// Weights of the norms of an input, of a thread's first eight numbers: no kernel writes them, so that they may be
+// asked for before the wait.
+struct Norms {
+    __align__(16) float delta[8], norm[8];
+
+    __device__ __forceinline__ void load(const Input &in, int columns) {
+        const int chunk = threadIdx.x;
+        auto get = [&](const float *from, float (&to)[8]) {
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                *(float4 *)(to + 4 * h) = from && chunk < columns / 8 ? __ldg((const float4 *)from + 2 * chunk + h)
+                                                                      : make_float4(0.f, 0.f, 0.f, 0.f);
+        };
+        get(in.delta_norm, delta);
+        get(in.norm, norm);
+    }
+};
+
 // Makes the digits of x for the whole block; returns what products are multiplied by.
 // `scratch`: 2 * THREADS/32 numbers. Ends with a barrier.
 //
@@ -136,10 +154,11 @@ struct Input {
 // decode step has one trip to memory here and not one for each norm. Only the first 256 threads
 // work, so that sums come out the same in blocks of more.
 //
-// Without MAY_BE_PLAIN there is a delta or a norm, and no code for the other case.
+// Without MAY_BE_PLAIN there is a delta or a norm, and no code for the other case. With `early` a thread has
+// eight numbers at most.
 template <int THREADS, bool MAY_BE_PLAIN = true, class To = Digits>
 __device__ __forceinline__ float stage(const Input &in, int columns, const To &to, float *scratch,
-                                       bool write_stream) {
+                                       bool write_stream, const Norms *early = nullptr) {
     constexpr int TEAM = 256;
     static_assert(THREADS >= TEAM, "a block has the threads that make digits");
     const int chunks = columns / 8, groups = columns / GROUP;
@@ -169,8 +188,8 @@ __device__ __forceinline__ float stage(const Input &in, int columns, const To &t
             };
             *(float4 *)(stream + 4 * h) = get(in.stream);
             *(float4 *)(delta + 4 * h) = get(in.delta);
-            *(float4 *)(delta_norm + 4 * h) = get(in.delta_norm);
-            *(float4 *)(norm + 4 * h) = get(in.norm);
+            *(float4 *)(delta_norm + 4 * h) = early ? *(const float4 *)(early->delta + 4 * h) : get(in.delta_norm);
+            *(float4 *)(norm + 4 * h) = early ? *(const float4 *)(early->norm + 4 * h) : get(in.norm);
         }
     };
     load(mine);

@@ -48,6 +48,12 @@ __device__ __forceinline__ u32 half_pair(float low, float high) {
     return *(const u32 *)&pair;
 }
 
+// What they lack, as halves again.
+__device__ __forceinline__ u32 rest_pair(float low, float high, u32 rounded) {
+    const float2 f = __half22float2(*(const __half2 *)&rounded);
+    return half_pair(low - f.x, high - f.y);
+}
+
 // Turns an 8 x 8 tile of halves round: lane (r, t) gives row r, columns 2t and 2t+1, and gets column
 // r, rows 2t and 2t+1.
 __device__ __forceinline__ u32 transposed(u32 pair) {

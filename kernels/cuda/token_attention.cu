@@ -17,6 +17,7 @@
 // Moves: positions * 2 * head_dim * 2 bytes. Limit: read bandwidth on long contexts, latency on short
 // ones.
 #include "ahead.cuh"
+#include "cluster.cuh"
 #include "digits.cuh"
 #include "kv.cuh"
 #include "tensor.cuh"
@@ -73,36 +74,22 @@ struct Range {
     __device__ __forceinline__ int pieces() const { return (count + size - 1) / size; }
 };
 
-__device__ __forceinline__ u32 rest_pair(float low, float high, u32 rounded) {
-    const float2 f = __half22float2(*(const __half2 *)&rounded);
-    return half_pair(low - f.x, high - f.y);
-}
-
 #if __CUDA_ARCH__ >= 900
 constexpr int CLUSTER = 8; // blocks
+
+// What block b of a cluster gets of head b, from every piece.
+template <int HEAD_DIM> struct OfHead {
+    float4 sums[CLUSTER][HEAD_DIM / 4];
+    float state[CLUSTER][1 + WARPS]; // largest score, sums of weights of the warps
+    Arrival arrival;
+};
 #endif
 
-// What a block knows at the end of its piece.
+// What a block knows at the end of its piece, where pieces are joined by a kernel.
 template <int HEAD_DIM> struct Piece {
     float sums[HEADS][HEAD_DIM + 4];
     float2 state[HEADS]; // largest score, sum of weights
 };
-
-#if __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-// A number in the shared memory of another block of the cluster, at the same place as here.
-__device__ __forceinline__ float of_block(const float *here, int rank) {
-    float value;
-    asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\n"
-                 "ld.shared::cluster.f32 %0, [there];\n}"
-                 : "=f"(value)
-                 : "r"((u32)__cvta_generic_to_shared(here)), "r"(rank)
-                 : "memory");
-    return value;
-}
-#endif
 
 template <int HEAD_DIM, bool SLIDING>
 __device__ __forceinline__ void attention(const TokenAttention &a) {
@@ -114,7 +101,19 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
     __shared__ __align__(16) __half q_parts[2][HEADS][HEAD_DIM + 32];
     __shared__ uint4 weights[WARPS][32];
     __shared__ float warp_most[WARPS][HEADS], warp_total[WARPS][HEADS];
+#if __CUDA_ARCH__ >= 900
+    constexpr bool IN_CLUSTER = SLIDING;
+    __shared__ __align__(16) char end_of_piece[SLIDING ? sizeof(OfHead<HEAD_DIM>) : sizeof(Piece<HEAD_DIM>)];
+    OfHead<HEAD_DIM> &of_head = *(OfHead<HEAD_DIM> *)end_of_piece;
+    Piece<HEAD_DIM> &piece = *(Piece<HEAD_DIM> *)end_of_piece;
+    if (IN_CLUSTER) {
+        if (threadIdx.x == 0) of_head.arrival.expect(sizeof(of_head.sums) + sizeof(of_head.state));
+        __syncwarp();
+        announce();
+    }
+#else
     __shared__ __align__(16) Piece<HEAD_DIM> piece;
+#endif
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = lane / 4, t = lane % 4;
     const int token = blockIdx.y / a.cache.kv_heads, kv_head = blockIdx.y - token * a.cache.kv_heads;
     const int head0 = kv_head * HEADS;
@@ -176,6 +175,9 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
 #endif
     ask_for(a.ahead[0]);
     ask_for(a.ahead[1]);
+#if __CUDA_ARCH__ >= 900
+    if (IN_CLUSTER) wait_for_announcements();
+#endif
     wait_for_previous();
 
     float most[2] = {MINUS_INFINITY, MINUS_INFINITY}, total[2] = {0.f, 0.f}; // of heads 2t, 2t+1
@@ -311,6 +313,71 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
     }
 
     // Lane (r, t) has of heads 2t and 2t+1 the numbers 8r .. 8r+7 of its sixty-fours.
+    auto numbers_of = [&](int m, int h, int half) {
+        return make_float4(sums[m][0][2 * half + h], sums[m][1][2 * half + h], sums[m][2][2 * half + h],
+                           sums[m][3][2 * half + h]);
+    };
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int offset = 4; offset < 32; offset <<= 1)
+            total[h] += __shfl_xor_sync(ALL, total[h], offset);
+#if __CUDA_ARCH__ >= 900
+    if (IN_CLUSTER) {
+        // Block b of the cluster joins the pieces of head b: they are sent to it.
+        const int mine = blockIdx.x;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if (r == 0) send(&of_head.state[mine][1 + warp], total[h], of_head.arrival, 2 * t + h);
+            if (r == 1 && warp == 0) send(&of_head.state[mine][0], most[h], of_head.arrival, 2 * t + h);
+        }
+#pragma unroll
+        for (int m = 0; m < MINE; m++) {
+            const int sixty_four = warp + m * WARPS;
+            if (sixty_four >= SIXTY_FOURS) continue;
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    send(&of_head.sums[mine][16 * sixty_four + 2 * r + half], numbers_of(m, h, half),
+                         of_head.arrival, 2 * t + h);
+        }
+        of_head.arrival.wait();
+        float factors[CLUSTER];
+        float largest = MINUS_INFINITY, all = 0.f;
+#pragma unroll
+        for (int p = 0; p < CLUSTER; p++) {
+            factors[p] = of_head.state[p][0];
+            largest = fmaxf(largest, factors[p]);
+        }
+#pragma unroll
+        for (int p = 0; p < CLUSTER; p++) {
+            float weights_of_piece = 0.f;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) weights_of_piece += of_head.state[p][1 + w];
+            factors[p] = expf(factors[p] - largest); // 0 of a block without keys, and its sums are 0
+            all += weights_of_piece * factors[p];
+        }
+        float *joined = (float *)q_parts; // no warp needs q any more: all have sent
+#pragma unroll
+        for (int d = threadIdx.x; d < HEAD_DIM; d += THREADS) {
+            float sum = 0.f;
+#pragma unroll
+            for (int p = 0; p < CLUSTER; p++) sum = fmaf(((const float *)of_head.sums[p])[d], factors[p], sum);
+            joined[d] = sum / all;
+        }
+        __syncthreads();
+        for (int first = 32 * warp; first < HEAD_DIM / 8; first += THREADS) {
+            const bool on = first + lane < HEAD_DIM / 8;
+            float numbers[8];
+#pragma unroll
+            for (int i = 0; i < 8; i++) numbers[i] = on ? joined[8 * (first + lane) + i] : 0.f;
+            const int chunk = (head0 + mine) * (HEAD_DIM / 8) + first + lane;
+            write_digits_of(a, token, HEAD_DIM, chunk, on, numbers);
+        }
+        return;
+    }
+#endif
 #pragma unroll
     for (int m = 0; m < MINE; m++) {
         const int sixty_four = warp + m * WARPS;
@@ -319,16 +386,11 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
         for (int h = 0; h < 2; h++)
 #pragma unroll
             for (int half = 0; half < 2; half++)
-                *(float4 *)&piece.sums[2 * t + h][64 * sixty_four + 8 * r + 4 * half] =
-                    make_float4(sums[m][0][2 * half + h], sums[m][1][2 * half + h],
-                                sums[m][2][2 * half + h], sums[m][3][2 * half + h]);
+                *(float4 *)&piece.sums[2 * t + h][64 * sixty_four + 8 * r + 4 * half] = numbers_of(m, h, half);
     }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float all = total[h];
-#pragma unroll
-        for (int offset = 4; offset < 32; offset <<= 1) all += __shfl_xor_sync(ALL, all, offset);
-        if (r == 0) warp_total[warp][2 * t + h] = all;
+        if (r == 0) warp_total[warp][2 * t + h] = total[h];
         if (r == 0 && warp == 0) piece.state[2 * t + h].x = most[h];
     }
     __syncthreads();
@@ -338,46 +400,6 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
         for (int w = 0; w < WARPS; w++) all += warp_total[w][threadIdx.x];
         piece.state[threadIdx.x].y = all;
     }
-#if __CUDA_ARCH__ >= 900
-    if (SLIDING) {
-        // Block b of the cluster joins the pieces of head b. The barriers are the block's, too.
-        cluster_barrier();
-        const int head = blockIdx.x;
-        float2 state[CLUSTER];
-        float largest = MINUS_INFINITY, all = 0.f;
-#pragma unroll
-        for (int p = 0; p < CLUSTER; p++) {
-            state[p].x = of_block(&piece.state[head].x, p);
-            state[p].y = of_block(&piece.state[head].y, p);
-        }
-#pragma unroll
-        for (int p = 0; p < CLUSTER; p++) largest = fmaxf(largest, state[p].x);
-#pragma unroll
-        for (int p = 0; p < CLUSTER; p++) {
-            state[p].x = expf(state[p].x - largest); // 0 of a block without keys, and its sums are 0
-            all += state[p].y * state[p].x;
-        }
-        float *joined = (float *)q_parts;
-#pragma unroll
-        for (int d = threadIdx.x; d < HEAD_DIM; d += THREADS) {
-            float sum = 0.f;
-#pragma unroll
-            for (int p = 0; p < CLUSTER; p++)
-                sum = fmaf(of_block(&piece.sums[head][d], p), state[p].x, sum);
-            joined[d] = sum / all;
-        }
-        cluster_barrier(); // no block ends while another reads its sums
-        for (int first = 32 * warp; first < HEAD_DIM / 8; first += THREADS) {
-            const bool on = first + lane < HEAD_DIM / 8;
-            float numbers[8];
-#pragma unroll
-            for (int i = 0; i < 8; i++) numbers[i] = on ? joined[8 * (first + lane) + i] : 0.f;
-            const int chunk = (head0 + head) * (HEAD_DIM / 8) + first + lane;
-            write_digits_of(a, token, HEAD_DIM, chunk, on, numbers);
-        }
-        return;
-    }
-#endif
     if (begin > position) return;
     __syncthreads();
 #pragma unroll 1

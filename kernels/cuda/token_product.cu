@@ -1,12 +1,7 @@
 // Matrix times the activations of one token on tensor cores: the linears of a decode step and the head.
 //
 // Idea: the digits of the activations (digits.cuh) are bytes, and so are codes taken out of their words;
-// a tensor core multiplies them exactly, 16 rows at a time. A lane holds a whole group (16 bytes of
-// words, as they lie) of two rows; the four lanes of a row hold four neighbouring groups. To keep
-// the groups apart, each has columns of its own: column 2t takes digit 0 of group t and column 2t+1
-// its digit 1, with zeros where the depth belongs to another group; a second product takes digit 2.
-// So every lane finds the three sums of the groups that it loaded, the integers that `gemv.cu`
-// finds, with a quarter of its instructions.
+// a tensor core multiplies them exactly, 16 rows at a time (token_tile.cuh).
 //
 // The digits of the MLP's output, of the attention's and of the per-layer gate's are made once, by the
 // block that has the numbers; only products behind a norm make their own.
@@ -17,12 +12,10 @@
 // trip to the second-level cache, digits, one to six tiles a warp, end), read bandwidth on small ones.
 #include "ahead.cuh"
 #include "copies.cuh"
-#include "digits.cuh"
-#include "tensor.cuh"
+#include "token_tile.cuh"
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
-constexpr int TILE = 16; // rows of a tensor-core product
 constexpr int QUADS = 3; // groups of a lane in one slice of a row
 
 enum Source { NORMED = 0, DIGITS = 1 };
@@ -84,28 +77,6 @@ struct Slot {
     u16 steps[2][QUADS][8][4]; // by row and lane of the row
 };
 
-// `low` are the digits 0 or 1 of the lane's column and `high` digit 2, for the words 0 and 1 of the
-// group and for 2 and 3; zeros where the columns are another group's.
-__device__ __forceinline__ void multiply(const uint4 (&words)[2], const u16 (&steps)[2],
-                                         const uint4 (&low)[2], const uint4 (&high)[2],
-                                         const Ends &ends, float (&sum)[2]) {
-    int d01[4] = {ends.offset, 0, ends.offset, 0}, d2[4] = {};
-    const u32 *w0 = (const u32 *)&words[0], *w1 = (const u32 *)&words[1];
-    const u32 *b01 = (const u32 *)low, *b2 = (const u32 *)high;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        const u32 nibbles = 0x0f0f0f0fu;
-        const u32 a[4] = {w0[k] & nibbles, w1[k] & nibbles, w0[k] >> 4 & nibbles, w1[k] >> 4 & nibbles};
-        mma_bytes(d01, a, b01[2 * k], b01[2 * k + 1]);
-        mma_bytes(d2, a, b2[2 * k], b2[2 * k + 1]);
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int total = d01[2 * h] + (d01[2 * h + 1] << 8) + (d2[2 * h] << 16);
-        sum[h] = fmaf((float)total, from_f16(steps[h]) * ends.scale, sum[h]);
-    }
-}
-
 // The digits that a producer has left, to shared memory.
 __device__ __forceinline__ void fetch_digits(void *to, const char *from, int bytes) {
 #pragma unroll 4
@@ -122,8 +93,6 @@ template <int SOURCE, int RESULT, int LANES, int COUNT, int COLUMNS>
 __device__ __forceinline__ void product(const TokenProduct &g) {
     extern __shared__ uint4 memory[];
     __shared__ float scratch[2 * WARPS];
-    constexpr int ZEROS = 2 * 32 + 1; // as far as a lane's groups reach
-    __shared__ uint4 zeros[ZEROS];
     __shared__ u64 block_best;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = lane / 4, t = lane % 4;
     const int all_columns = COLUMNS ? COLUMNS : g.columns;
@@ -148,6 +117,7 @@ __device__ __forceinline__ void product(const TokenProduct &g) {
     };
     // A ring of slots for each warp: what the first tasks read is on its way before the wait.
     constexpr int HELD = COUNT ? COUNT : QUADS;
+    constexpr bool IS_FIXED = COLUMNS != 0; // all tasks of a warp have the same groups
     const Digits x = digits_at(memory, groups);
     const int bytes = (digit_bytes(all_columns) + 15) / 16 * 16;
     Slot *ring = (Slot *)((char *)memory + bytes) + warp * g.slots;
@@ -184,16 +154,19 @@ __device__ __forceinline__ void product(const TokenProduct &g) {
     for (int i = 0; i < g.slots; i++) ask();
     ask_for(g.ahead[0]);
     ask_for(g.ahead[1]);
-    if (threadIdx.x < ZEROS) zeros[threadIdx.x] = make_uint4(0, 0, 0, 0);
     if (threadIdx.x == 0) block_best = 0;
+    constexpr bool IS_EARLY = SOURCE == NORMED && COLUMNS && COLUMNS <= 8 * THREADS;
+    Norms norms;
+    if (IS_EARLY) norms.load(g.input, COLUMNS);
     wait_for_previous();
 
     float scale = 1.f;
     if (SOURCE == DIGITS) fetch_digits(memory, g.digits, bytes);
-    else scale = stage<THREADS, false>(g.input, all_columns, x, scratch, blockIdx.x == 0);
-    // The columns of this lane in B: digit r % 2 of the group of lanes t = r / 2, and digit 2 of it.
-    const bool is_low = r / 2 == t, is_high = is_low && r % 2 == 0;
-    const int low_half = is_low ? groups : 0, high_half = is_high ? groups : 0;
+    else
+        scale = stage<THREADS, false>(g.input, all_columns, x, scratch, blockIdx.x == 0,
+                                      IS_EARLY ? &norms : nullptr);
+    Operand<HELD> operand;
+    if (IS_FIXED) operand.load(x, groups, 4 * (warp & (classes - 1)) + t, lanes);
     int tile = 0, task = warp, slot = 0;
     settle(tile, task);
 #pragma unroll 1
@@ -203,9 +176,9 @@ __device__ __forceinline__ void product(const TokenProduct &g) {
         const int end = min((slice + 1) * slice_groups, groups);
         float *to = partial + (tile * TILE + r) * tasks_of_tile + task;
         float sum[2] = {0.f, 0.f};
-        const uint4 *low = is_low ? x.planes + r % 2 * 2 * groups + first : zeros;
-        const uint4 *high = is_high ? x.planes + 4 * groups + first : zeros;
-        const Ends *ends = x.ends + first;
+        // Of groups that lanes do not share evenly, some have fewer.
+        const int count = COUNT ? COUNT : max(0, end - first + lanes - 1) / lanes;
+        if (!IS_FIXED) operand.load(x, groups, first, lanes, count);
         if (g.slots == 3) wait_for_copies<2>();
         else if (g.slots == 2) wait_for_copies<1>();
         else wait_for_copies<0>();
@@ -213,15 +186,10 @@ __device__ __forceinline__ void product(const TokenProduct &g) {
         const Slot &held = ring[slot];
 #pragma unroll
         for (int i = 0; i < HELD; i++) {
-            int at = i * lanes;
-            // Beyond the end words and steps are 0, and whatever group they are multiplied by: the first.
-            if (!COUNT && first + at >= end) at = -first;
+            if (!COUNT && i >= count) break; // the same for all four lanes of a row
             const uint4 words[2] = {held.words[0][i][lane], held.words[1][i][lane]};
             const u16 steps[2] = {held.steps[0][i][r][t], held.steps[1][i][r][t]};
-            const int low_at = COUNT || is_low ? at : 0, high_at = COUNT || is_high ? at : 0;
-            const uint4 lows[2] = {low[low_at], low[low_half + low_at]};
-            const uint4 highs[2] = {high[high_at], high[high_half + high_at]};
-            multiply(words, steps, lows, highs, ends[at], sum);
+            multiply(words, steps, operand.low[i], operand.high[i], operand.ends[i], sum);
         }
         __syncwarp();
         ask(); // into the slot that is free now
@@ -236,9 +204,23 @@ __device__ __forceinline__ void product(const TokenProduct &g) {
     wait_for_copies<0>();
     __syncthreads();
 
-    // A lane a class, then slices from left to right.
+    // Classes in pairs, then pairs of them; then slices from left to right. A lane a row, where all of that is
+    // known, else a lane a class.
+    const int lanes_of_row = IS_FIXED ? 1 : classes, lane_bits = IS_FIXED ? 0 : class_bits;
     auto total = [&](int row, int c) {
         float y = 0.f;
+        if (IS_FIXED) {
+            constexpr int CLASSES = IS_FIXED ? LANES / 4 : 1;
+            float v[CLASSES];
+#pragma unroll
+            for (int i = 0; i < CLASSES; i++) v[i] = partial[row * CLASSES + i];
+#pragma unroll
+            for (int offset = 1; offset < CLASSES; offset <<= 1)
+#pragma unroll
+                for (int i = 0; i < CLASSES; i += 2 * offset) v[i] += v[i + offset];
+            y += v[0];
+            return y * scale;
+        }
 #pragma unroll 1
         for (int s = 0; s < slices; s++) {
             float v = partial[row * tasks_of_tile + (s << class_bits) + c];
@@ -254,9 +236,9 @@ __device__ __forceinline__ void product(const TokenProduct &g) {
     float *activated = (float *)memory; // the digits are used up
     u64 best = 0;
 #pragma unroll 1
-    for (int i = threadIdx.x; i - lane < outputs << class_bits; i += THREADS) {
-        const int o = min(i >> class_bits, outputs - 1), c = i & (classes - 1);
-        const bool on = c == 0 && i < outputs << class_bits;
+    for (int i = threadIdx.x; i - lane < outputs << lane_bits; i += THREADS) {
+        const int o = min(i >> lane_bits, outputs - 1), c = i & (lanes_of_row - 1);
+        const bool on = c == 0 && i < outputs << lane_bits;
         if (RESULT == GEGLU) {
             const int gate_row = o / 8 * TILE + o % 8;
             const float gate = total(gate_row, c), up = total(gate_row + 8, c);

@@ -1,7 +1,7 @@
 //! The kernels by name.
 
 /// Kernels whose names are not one of a source file's own: every entry point, by source.
-pub(super) const ENTRIES: [(&str, &[&str]); 13] = [
+pub(super) const ENTRIES: [(&str, &[&str]); 15] = [
     ("attend_mma", &["attend_mma_64", "attend_mma_256", "attend_mma_512"]),
     (
         "attention_decode",
@@ -119,7 +119,9 @@ pub(super) const ENTRIES: [(&str, &[&str]); 13] = [
             "token_join",
         ],
     ),
+    ("token_block", &["token_block"]),
     ("token_keys", &["token_keys_64", "token_keys_256", "token_keys_512"]),
+    ("token_long", &["token_long_two", "token_long_four"]),
     (
         "token_product",
         &[

@@ -98,6 +98,25 @@ impl Gpu {
                     )
                 }
                 .attempt("dividing a kernel's cache")?;
+                // Clusters of more than eight blocks run where a part of the card is large enough; see
+                // `fits_cluster`.
+                if self.has_clusters() {
+                    let width = self.attribute(
+                        function,
+                        sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+                    )?;
+                    if width > 8 {
+                        // SAFETY: as above.
+                        unsafe {
+                            result::function::set_function_attribute(
+                                function,
+                                sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                                1,
+                            )
+                        }
+                        .attempt("allowing a large cluster")?;
+                    }
+                }
                 self.functions.insert(entry, function);
             }
         }
@@ -132,6 +151,37 @@ impl Gpu {
     /// Whether the loaded kernels join a sliding layer's pieces in clusters of blocks.
     pub fn has_clusters(&self) -> bool {
         matches!(self.target.name, "sm_90" | "sm_100" | "sm_120")
+    }
+
+    /// Whether the loaded kernels hold `token_block` and `token_long_*`, which are empty elsewhere.
+    pub fn has_token_clusters(&self) -> bool {
+        self.target.name == "sm_90"
+    }
+
+    /// Whether the card has room for a cluster of this kernel; parts of a card may not.
+    ///
+    /// # Panics
+    /// When there is no kernel of this name.
+    pub fn fits_cluster(&self, kernel: &str, blocks: usize, threads: u32, shared: usize) -> bool {
+        let config = sys::CUlaunchConfig {
+            gridDimX: blocks as u32,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared as u32,
+            hStream: self.stream.cu_stream(),
+            attrs: std::ptr::null_mut(),
+            numAttrs: 0,
+        };
+        let mut clusters = 0;
+        // SAFETY: the function is one of this card's, the configuration without attributes.
+        let asked = unsafe {
+            sys::cuOccupancyMaxActiveClusters(&mut clusters, self.functions[kernel], &config)
+        };
+        // A driver that refuses to say has no room either.
+        asked.result().is_ok() && clusters > 0
     }
 
     /// What was loaded.

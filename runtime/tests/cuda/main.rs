@@ -3,6 +3,7 @@
 
 mod attention;
 mod bench;
+mod clusters;
 mod depth;
 mod kernels;
 mod models;

@@ -62,7 +62,7 @@ pub struct Input {
 
 impl Input {
     /// A vector as it is.
-    pub fn plain(stream: Address) -> Self {
+    pub const fn plain(stream: Address) -> Self {
         Self { stream, delta: 0, delta_norm: 0, norm: 0, stream_out: 0, scalar: 1.0, epsilon: 0.0 }
     }
 }

@@ -2,14 +2,18 @@
 //! that the CUDA compiler gives them, by the same rules of alignment.
 
 mod batch;
+mod block;
 mod cache;
 mod chunk;
+mod long;
 mod matrix;
 mod token;
 
 pub use batch::{BATCH_TOKENS, BatchProduct, batch_columns, batch_digit_bytes};
+pub use block::TokenBlock;
 pub use cache::{Attention, KvLayer, Rows, Step};
 pub use chunk::{Activations, Attend, ChunkLaunch, Commit, Gemm, MapRows, NormRows, RopeRows};
+pub use long::TokenLong;
 pub use matrix::{Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, digit_bytes, row_shape};
 pub use token::{
     ATTENTION_HEADS, ATTENTION_THREADS, KEYS_THREADS, MOST_PIECES, PRODUCT_THREADS, SLIDING_PIECES,

@@ -176,9 +176,8 @@ impl TokenProduct {
         // Sums of a block's rows lie in shared memory until all are there.
         let most = (32 << 10) / (TILE * 4 * tasks_of_tile);
         // One block a multiprocessor, so that the next kernel's blocks find room beside them; two
-        // where there is much to read.
-        let is_large = matches!(result, TokenResult::Logits | TokenResult::Geglu);
-        let blocks = if is_large { 2 } else { 1 } * multiprocessors;
+        // where there is much to read, or digits to be made first.
+        let blocks = if result == TokenResult::Plain { 1 } else { 2 } * multiprocessors;
         let together = result.tiles_together();
         let units = rows as usize / result.rows_of_tile() / together;
         let units_per_block = units.div_ceil(blocks).min(most / together).max(1);
@@ -186,7 +185,11 @@ impl TokenProduct {
         let fixed = super::digit_bytes(columns).next_multiple_of(16) + sums;
         let ring = |slots: usize| slots * PRODUCT_THREADS as usize / 32 * SLOT;
         let fits = |slots: &usize| fixed + ring(*slots) + STATIC_SHARED <= shared_memory;
-        let slots = (1..=3).rev().find(fits).unwrap_or(1);
+        // No more than a warp has tasks; of the largest product two, so that the next one finds room.
+        let tasks = units_per_block * together * tasks_of_tile;
+        let most_slots = if result == TokenResult::Geglu { 2 } else { 3 };
+        let most_slots = most_slots.min(tasks.div_ceil(PRODUCT_THREADS as usize / 32));
+        let slots = (1..=most_slots).rev().find(fits).unwrap_or(1);
         let product = Self {
             part,
             input: Input::plain(0),
@@ -325,7 +328,10 @@ mod tests {
                     let tiles = rows as usize / result.rows_of_tile();
                     let of_block = product.tiles_per_block as usize;
                     assert_eq!(of_block % result.tiles_together(), 0);
-                    assert_eq!(product.slots, 3, "{result:?} {rows} x {columns}");
+                    let tasks = of_block * (product.lanes / 4 * product.slices) as usize;
+                    let most = if result == TokenResult::Geglu { 2 } else { 3 };
+                    let slots = tasks.div_ceil(8).min(most) as i32;
+                    assert_eq!(product.slots, slots, "{result:?} {rows} x {columns}");
                     assert_eq!(launch.blocks, tiles.div_ceil(of_block), "{result:?} {rows}");
                 }
             }

@@ -51,6 +51,8 @@ pub struct CudaDevice {
     products: Products,
     /// Whether one token goes through the layers on tensor cores.
     tensor_token: bool,
+    /// Whether clusters of blocks take some of that.
+    clusters: bool,
     table: Table,
     slots: Vec<Option<Cache>>,
     /// By slot: its decode step.
@@ -159,6 +161,7 @@ impl CudaDevice {
             layout,
             products: Products::Ffma,
             tensor_token: false,
+            clusters: false,
             table,
             slots: vec![None; slots],
             graphs: Vec::new(),
@@ -176,6 +179,9 @@ impl CudaDevice {
         };
         device.tensor_token = device.products == Products::Mma
             && passes::fits_tensor_cores(&device.config.text, &device.layout, device.gpu.card());
+        device.clusters = device.options.clusters
+            && device.tensor_token
+            && passes::has_room_for_clusters(&device.layout, &device.gpu);
         device.capture_steps()?;
         device.capture_batches()?;
         device.capture_tried()?;
@@ -228,6 +234,11 @@ impl CudaDevice {
     /// matrix has f16 steps and whole tiles.
     pub fn takes_tokens_on_tensor_cores(&self) -> bool {
         self.tensor_token
+    }
+
+    /// Whether clusters of blocks take some of a single token's products, with the same result.
+    pub fn takes_tokens_in_clusters(&self) -> bool {
+        self.clusters
     }
 
     /// Sequences whose tokens go through the layers together at most; 1: none do.
@@ -319,6 +330,7 @@ impl CudaDevice {
             kv: self.options.kv,
             products: self.products,
             tensor_token: self.tensor_token,
+            clusters: self.clusters,
             table,
         }
     }

@@ -12,7 +12,7 @@ mod tensor;
 mod token;
 
 pub(super) use batch::Columns;
-pub(super) use tensor::fits as fits_tensor_cores;
+pub(super) use tensor::{fits as fits_tensor_cores, has_room_for_clusters};
 
 use super::layout::{Layout, Placed};
 use super::plan::KvType;
@@ -42,6 +42,8 @@ pub(super) struct Passes<'a> {
     pub products: Products,
     /// Whether one token goes through the layers on tensor cores, see `tensor.rs`.
     pub tensor_token: bool,
+    /// Whether some of that is done by clusters of blocks; the result is the same.
+    pub clusters: bool,
     /// The per-layer table as the kernel sees it, and whether its rows are the tokens'.
     pub table: Option<(Matrix, bool)>,
 }

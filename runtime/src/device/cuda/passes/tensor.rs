@@ -1,9 +1,9 @@
 //! One token through layers and head on tensor cores, where every matrix has a kernel for that.
 //!
 //! Six or seven kernels a layer: q, k and v; attention; its output projection; gate and up; down; gate
-//! and projection of the per-layer block. Behind a norm a kernel makes the digits of its input
-//! itself; all others get them from the kernel before. Each asks for the weights of a later one on
-//! the way, so that memory works while the chain waits for itself.
+//! and projection of the per-layer block, which on sm_90 are one. Behind a norm a kernel makes the digits
+//! of its input itself; all others get them from the kernel before. Each asks for the weights of a
+//! later one on the way, so that memory works while the chain waits for itself.
 
 use super::token::Stream;
 use super::{Passes, cache_of, config_width, qkv};
@@ -12,12 +12,14 @@ use crate::device::cuda::plan::KvType;
 use crate::device::cuda::work_space::qkv_addresses;
 use crate::error::Result;
 use crate::model::LayerWeights;
+use std::ops::Range;
 use w4pack_format::config::{LayerConfig, TextConfig};
 use w4pack_kernels::cuda::parameters::{
     ATTENTION_HEADS, ATTENTION_THREADS, GEMV_THREADS, Input, KvLayer, Matrix, PRODUCT_THREADS,
-    SLIDING_PIECES, STATIC_SHARED, Span, TokenAttention, TokenLaunch, TokenProduct, TokenResult,
+    SLIDING_PIECES, STATIC_SHARED, Span, TokenAttention, TokenBlock, TokenLaunch, TokenLong,
+    TokenProduct, TokenResult,
 };
-use w4pack_kernels::cuda::{Address, Card, CudaError};
+use w4pack_kernels::cuda::{Address, Card, CudaError, Gpu};
 
 /// Most that is asked for ahead of a kernel: a large part of a large card's second-level cache.
 const MOST_AHEAD: u64 = 24 << 20;
@@ -44,6 +46,20 @@ pub(in crate::device::cuda) fn fits(text: &TextConfig, layout: &Layout, card: &C
         && takes(TokenResult::Logits, &[layout.weights.head().matrix])
 }
 
+/// Whether the card has room for the clusters that take a token's per-layer block and its products with long
+/// rows, where there are kernels for that.
+pub(in crate::device::cuda) fn has_room_for_clusters(layout: &Layout, gpu: &Gpu) -> bool {
+    let mut launches = vec![(TokenBlock::KERNEL, TokenBlock::LAUNCH)];
+    let layers = &layout.weights.layers;
+    launches.extend(layers.iter().filter_map(|layer| TokenLong::launch(&layer.down_proj.matrix)));
+    launches.dedup();
+    gpu.has_token_clusters()
+        && launches.into_iter().all(|(kernel, TokenLaunch { blocks, shared })| {
+            shared + STATIC_SHARED <= gpu.card().shared_memory
+                && gpu.fits_cluster(kernel, blocks, PRODUCT_THREADS, shared)
+        })
+}
+
 pub(super) fn gate_and_up(layer: &LayerWeights<Placed>) -> [Matrix; 2] {
     [layer.gate_proj.matrix, layer.up_proj.matrix]
 }
@@ -62,19 +78,14 @@ impl Passes<'_> {
     pub(super) fn tensor_token_layers(
         &self,
         caches: &[Option<KvLayer>],
-        layers: std::ops::Range<usize>,
+        layers: Range<usize>,
         x: Address,
         per_layer: Address,
         turns: Address,
     ) -> Result<()> {
         let mut stream = Stream::new(x);
-        let end = layers.end;
-        for number in layers {
-            let next = match number + 1 < end {
-                true => qkv(&self.layout.weights.layers[number + 1]),
-                false => vec![self.layout.weights.head().matrix],
-            };
-            stream = self.tensor_token_layer(caches, number, stream, per_layer, turns, &next)?;
+        for number in layers.clone() {
+            stream = self.tensor_token_layer(caches, &layers, number, stream, per_layer, turns)?;
         }
         let work = self.work();
         let head = self.layout.weights.head().matrix;
@@ -89,15 +100,15 @@ impl Passes<'_> {
         Ok(self.launch_product(TokenResult::Logits, &product, launch)?)
     }
 
-    /// `next`: the matrices behind this layer.
+    /// `number` is one of `layers`.
     fn tensor_token_layer(
         &self,
         caches: &[Option<KvLayer>],
+        layers: &Range<usize>,
         number: usize,
         stream: Stream,
         per_layer: Address,
         turns: Address,
-        next: &[Matrix],
     ) -> Result<Stream> {
         let (work, weights) = (self.work(), &self.layout.weights.layers[number]);
         let vectors = self.layout.vectors.layers[number];
@@ -117,7 +128,9 @@ impl Passes<'_> {
         // ask for them.
         self.normed(&qkv(weights), input, work.qkv, &gate_and_up(weights))?;
         let at = if moved == 0 { stream.at } else { moved };
-        self.tensor_attention(caches, number, turns, &o_proj)?;
+        // Where a cluster has taken the layer before, it has asked for these.
+        let is_asked = number > layers.start && self.long(number - 1).is_some();
+        self.tensor_attention(caches, number, turns, if is_asked { &[] } else { &o_proj })?;
         self.plain(o_proj[0], work.attention_digits, attention_out, &down)?;
 
         let stream = self.advance(at, attention_out, vectors.post_attention_norm);
@@ -127,7 +140,22 @@ impl Passes<'_> {
         let (product, launch) = self.product(TokenResult::Geglu, &gate_and_up(weights), ahead);
         let product = TokenProduct { input, digits_out: work.mlp_digits, ..product };
         self.launch_product(TokenResult::Geglu, &product, launch)?;
-        self.plain(down[0], work.mlp_digits, mlp_out, next)?;
+        let next = (number + 1 < layers.end).then_some(number + 1);
+        match self.long(number) {
+            Some((kernel, launch)) => {
+                let ahead = self.ahead_of_next(caches, number, next);
+                let long =
+                    TokenLong { matrix: down[0], digits: work.mlp_digits, out: mlp_out, ahead };
+                self.launch_whole(kernel, launch, &long)?;
+            }
+            None => {
+                let next = match next {
+                    Some(next) => qkv(&self.layout.weights.layers[next]),
+                    None => vec![self.layout.weights.head().matrix],
+                };
+                self.plain(down[0], work.mlp_digits, mlp_out, &next)?;
+            }
+        }
         let stream = self.advance(at, mlp_out, vectors.post_mlp_norm);
 
         let Some(block) = &weights.per_layer_block else {
@@ -135,18 +163,57 @@ impl Passes<'_> {
         };
         let at = self.other(at);
         let width = config_width(self.text);
-        let gate = [block.input_gate.matrix];
-        let (product, launch) = self.product(TokenResult::Gated, &gate, []);
-        let product = TokenProduct {
-            input: self.input(&stream, 0, at),
-            digits_out: work.gate_digits,
-            gate_with: per_layer + (4 * number * width) as u64,
-            ..product
-        };
+        let (gate, projection) = (block.input_gate.matrix, block.projection.matrix);
+        let gate_with = per_layer + (4 * number * width) as u64;
+        let input = self.input(&stream, 0, at);
+        if self.clusters && TokenBlock::takes(&gate, &projection) {
+            let block = TokenBlock { input, gate, projection, gate_with, out: block_out };
+            self.launch_whole(TokenBlock::KERNEL, TokenBlock::LAUNCH, &block)?;
+            let stream = self.advance(at, block_out, vectors.post_block_norm);
+            return Ok(Stream { scalar: weights.scalar, ..stream });
+        }
+        let (product, launch) = self.product(TokenResult::Gated, &[gate], []);
+        let product = TokenProduct { input, digits_out: work.gate_digits, gate_with, ..product };
         self.launch_product(TokenResult::Gated, &product, launch)?;
-        self.plain(block.projection.matrix, work.gate_digits, block_out, &[])?;
+        self.plain(projection, work.gate_digits, block_out, &[])?;
         let stream = self.advance(at, block_out, vectors.post_block_norm);
         Ok(Stream { scalar: weights.scalar, ..stream })
+    }
+
+    /// The kernel that takes a layer's projection down in clusters, if one does.
+    fn long(&self, number: usize) -> Option<(&'static str, TokenLaunch)> {
+        let down = &self.layout.weights.layers[number].down_proj.matrix;
+        TokenLong::launch(down).filter(|_| self.clusters)
+    }
+
+    /// What is read behind the MLP of layer `number` and before the next one's: norms; q, k, v and the output
+    /// projection, or the head; a sliding layer's keys and values.
+    fn ahead_of_next(
+        &self,
+        caches: &[Option<KvLayer>],
+        number: usize,
+        next: Option<usize>,
+    ) -> [Span; 4] {
+        let (weights, vectors) = (&self.layout.weights, &self.layout.vectors);
+        let norms = vectors.layers[number].post_mlp_norm;
+        let up_to = |end: Address| Span { address: norms, bytes: end.saturating_sub(norms) };
+        let Some(next) = next else {
+            let norm_end = vectors.norm + 4 * self.text.hidden_size as u64 / 16 * 16;
+            return [
+                up_to(norm_end),
+                span(&[weights.head().matrix]),
+                Span::default(),
+                Span::default(),
+            ];
+        };
+        let mut parts = qkv(&weights.layers[next]);
+        parts.push(weights.layers[next].o_proj.matrix);
+        let cache = cache_of(caches, next, &self.text.layers[next]);
+        let numbers = (cache.ring * cache.kv_heads * cache.head_dim) as u64; // 0 of a full layer
+        let bytes = numbers * self.kv.number_bytes() as u64 / 16 * 16;
+        let [keys, values] =
+            [cache.stored.keys, cache.stored.values].map(|address| Span { address, bytes });
+        [up_to(vectors.layers[next].post_mlp_norm), span(&parts), keys, values]
     }
 
     /// A product and what is to be asked for while it runs.
@@ -180,6 +247,13 @@ impl Passes<'_> {
             launch.shared,
             &arguments,
         )
+    }
+
+    /// A kernel whose only parameter holds its matrices.
+    fn launch_whole<T>(&self, kernel: &str, launch: TokenLaunch, whole: &T) -> Result<()> {
+        let arguments = [std::ptr::from_ref(whole).cast()];
+        let grid = [launch.blocks, 1];
+        Ok(self.launch(kernel, grid, PRODUCT_THREADS, launch.shared, &arguments)?)
     }
 
     fn normed(&self, parts: &[Matrix], input: Input, out: Address, ahead: &[Matrix]) -> Result<()> {
