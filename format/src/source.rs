@@ -93,13 +93,16 @@ impl FolderSource {
     /// Lists the files; opens none. A `snapshots/<commit>` folder of the Hub's cache gives its
     /// name and revision.
     pub fn open(path: &Path) -> Result<Self> {
-        let label = path.display().to_string();
-        let failed = |attempt, cause| FormatError::Io { attempt, path: label.clone(), cause };
+        let failed =
+            |attempt, cause| FormatError::Io { attempt, path: path.display().to_string(), cause };
         let metadata = std::fs::metadata(path).map_err(|cause| failed("open", cause))?;
         let folder = if metadata.is_dir() { path.to_path_buf() } else { folder_of_file(path)? };
         let root = folder.canonicalize().map_err(|cause| failed("resolve", cause))?;
+        let is_alone = is_gguf(path) && !metadata.is_dir();
+        // Messages put a file's name behind the label: it is the folder's where weights were named.
+        let label = if is_alone { path } else { &folder }.display().to_string();
         let mut files = Vec::new();
-        if is_gguf(path) && !metadata.is_dir() {
+        if is_alone {
             files.push(SourceFile { path: file_name(path), bytes: metadata.len() });
         } else {
             list(&root, "", &mut files)?;

@@ -197,6 +197,17 @@ fn a_weights_file_stands_for_its_folder() {
 }
 
 #[test]
+fn a_cut_weights_file_that_was_given_by_itself_is_named_by_its_own_path() {
+    let folder = tempfile::tempdir().unwrap();
+    write_shard(folder.path(), "model.safetensors", &["a"]);
+    let path = folder.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let message = refusal(&path);
+    assert!(message.contains(&format!("`{}`", path.display())), "{message}");
+}
+
+#[test]
 fn the_reference_sets_open() {
     let sets =
         ["tiny-a/google", "tiny-a/text", "tiny-c/google", "tiny-c/text", "ct-official/emb4-tied"];
