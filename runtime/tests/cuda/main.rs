@@ -7,6 +7,7 @@ mod clusters;
 mod depth;
 mod kernels;
 mod models;
+mod owners;
 mod planner;
 mod prefill;
 mod refusals;
