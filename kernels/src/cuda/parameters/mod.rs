@@ -5,6 +5,7 @@ mod batch;
 mod block;
 mod cache;
 mod chunk;
+mod embed;
 mod long;
 mod matrix;
 mod token;
@@ -13,6 +14,7 @@ pub use batch::{BATCH_TOKENS, BatchProduct, batch_columns, batch_digit_bytes};
 pub use block::TokenBlock;
 pub use cache::{Attention, KvLayer, Rows, Step};
 pub use chunk::{Activations, Attend, ChunkLaunch, Commit, Gemm, MapRows, NormRows, RopeRows};
+pub use embed::{EMBED_THREADS, Embed};
 pub use long::TokenLong;
 pub use matrix::{Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, digit_bytes, row_shape};
 pub use token::{

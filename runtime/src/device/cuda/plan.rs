@@ -82,6 +82,8 @@ pub struct Wish {
     pub slots: usize,
     /// Tokens of one sequence that are tried together at most; 1: none are.
     pub tried: usize,
+    /// Whether steps may be run ahead, which takes each slot's step twice.
+    pub ahead: bool,
     /// Of the card.
     pub multiprocessors: usize,
 }
@@ -121,7 +123,8 @@ const MAPPED: usize = 512;
 /// `mapped` bytes of the host's memory.
 pub(super) fn driver_bytes(layers: usize, wish: &Wish, mapped: usize) -> usize {
     let tried = TRIED.iter().filter(|&&tokens| tokens <= wish.tried).count();
-    let graphs = wish.slots + wish.slots.min(BATCH_TOKENS) - 1 + tried;
+    let alone = if wish.ahead { 2 * wish.slots } else { wish.slots };
+    let graphs = alone + wish.slots.min(BATCH_TOKENS) - 1 + tried;
     let graphs = graphs * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE;
     (graphs + mapped / MAPPED).next_multiple_of(BLOCK)
 }
