@@ -45,11 +45,18 @@ pub(super) struct Ahead {
     needed: usize,
     /// Steps run ahead that were of use since one was not.
     used: usize,
+    /// All that ever were.
+    taken: usize,
 }
 
 impl Ahead {
     pub fn new(run: RunAhead) -> Self {
-        Self { run, next: None, in_row: 0, needed: 1, used: 0 }
+        Self { run, next: None, in_row: 0, needed: 1, used: 0, taken: 0 }
+    }
+
+    /// Steps that were taken while under way.
+    pub fn taken(&self) -> usize {
+        self.taken
     }
 
     /// Whether the step behind the one that is asked for should be run ahead.
@@ -73,7 +80,10 @@ impl Ahead {
             return None;
         };
         self.in_row += 1;
-        self.used += usize::from(next.under_way.is_some());
+        if next.under_way.is_some() {
+            self.used += 1;
+            self.taken += 1;
+        }
         next.under_way
     }
 

@@ -244,6 +244,11 @@ impl CudaDevice {
         self.clusters
     }
 
+    /// Greedy steps so far that were under way before they were asked for.
+    pub fn steps_run_ahead(&self) -> usize {
+        self.queue.steps_run_ahead()
+    }
+
     /// Sequences whose tokens go through the layers together at most; 1: none do.
     pub fn tokens_together(&self) -> usize {
         self.batch_graphs.len() + 1

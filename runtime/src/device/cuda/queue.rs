@@ -48,6 +48,11 @@ impl Queue {
         Ok(self.told.address(turn)?)
     }
 
+    /// Steps that were taken while under way.
+    pub fn steps_run_ahead(&self) -> usize {
+        self.ahead.taken()
+    }
+
     /// See [`Ahead::take`].
     pub fn take(&mut self, slot: Slot, position: usize, token: u32) -> Option<Turn> {
         self.ahead.take(slot, position, token)
