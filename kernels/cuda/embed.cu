@@ -58,12 +58,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) embed(const __grid_constan
         Step &step = g.step[blockIdx.x];
         id = step.token;
         position = step.position;
+        const u64 best = g.other ? g.other->best : 0; // asked for together with the step, wanted or not
         const bool goes_on = id < 0;
-        u64 best = 0;
-        if (goes_on) {
-            best = g.other->best;
-            id = (int)~(u32)best;
-        }
+        if (goes_on) id = (int)~(u32)best;
         __syncthreads();
         if (threadIdx.x == 0) {
             if (goes_on) *(volatile u64 *)g.told = best;
@@ -109,6 +106,9 @@ per_layer_inputs(Matrix table, const int *ids, int rows_are_tokens, float projec
     wait_for_previous();
     const size_t row = rows_are_tokens ? token : ids[token];
     float *out = inputs + (size_t)token * table.columns + blockIdx.x * width;
+    auto entry_of = [&](int i) { return matrix_value(table, row, blockIdx.x * width + i); };
+    // A thread's first number of the table comes while the projection's are added up.
+    const float first = (int)threadIdx.x < width ? entry_of(threadIdx.x) : 0.f;
     float squares = 0.f;
     for (int i = threadIdx.x; i < width; i += THREADS) {
         const float c = out[i] * projection_factor;
@@ -116,7 +116,7 @@ per_layer_inputs(Matrix table, const int *ids, int rows_are_tokens, float projec
     }
     const float scale = rsqrtf(block_sum<THREADS>(squares, scratch) / width + epsilon);
     for (int i = threadIdx.x; i < width; i += THREADS) {
-        const float entry = matrix_value(table, row, blockIdx.x * width + i) * table_factor;
+        const float entry = (i == threadIdx.x ? first : entry_of(i)) * table_factor;
         out[i] = (out[i] * projection_factor * scale * norm[i] + entry) * 0.70710678118654752f;
     }
 }
