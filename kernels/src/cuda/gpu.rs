@@ -165,7 +165,7 @@ impl Gpu {
         matches!(self.target.name, "sm_90" | "sm_100" | "sm_120")
     }
 
-    /// Whether the loaded kernels hold `token_block`, `token_head` and `token_long_*`, which are empty elsewhere.
+    /// Whether the loaded kernels hold `token_block` and `token_long_*`, which are empty elsewhere.
     pub fn has_token_clusters(&self) -> bool {
         self.target.name == "sm_90"
     }

@@ -6,7 +6,6 @@ mod block;
 mod cache;
 mod chunk;
 mod embed;
-mod head;
 mod long;
 mod matrix;
 mod token;
@@ -16,7 +15,6 @@ pub use block::TokenBlock;
 pub use cache::{Attention, KvLayer, Rows, Step};
 pub use chunk::{Activations, Attend, ChunkLaunch, Commit, Gemm, MapRows, NormRows, RopeRows};
 pub use embed::{EMBED_THREADS, Embed};
-pub use head::TokenHead;
 pub use long::TokenLong;
 pub use matrix::{Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, digit_bytes, row_shape};
 pub use token::{

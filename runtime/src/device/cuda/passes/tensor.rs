@@ -16,13 +16,13 @@ use std::ops::Range;
 use w4pack_format::config::{LayerConfig, TextConfig};
 use w4pack_kernels::cuda::parameters::{
     ATTENTION_HEADS, ATTENTION_THREADS, GEMV_THREADS, Input, KvLayer, Matrix, PRODUCT_THREADS,
-    SLIDING_PIECES, STATIC_SHARED, Span, TokenAttention, TokenBlock, TokenHead, TokenLaunch,
-    TokenLong, TokenProduct, TokenResult,
+    SLIDING_PIECES, STATIC_SHARED, Span, TokenAttention, TokenBlock, TokenLaunch, TokenLong,
+    TokenProduct, TokenResult,
 };
 use w4pack_kernels::cuda::{Address, Card, CudaError, Gpu};
 
-/// Most that is asked for ahead of a kernel: a large part of a large card's second-level cache.
-const MOST_AHEAD: u64 = 24 << 20;
+/// Most that is asked for ahead of a kernel. More takes bandwidth from what is needed sooner.
+const MOST_AHEAD: u64 = 4 << 20;
 
 /// Whether all products of a token have a kernel here that fits into the card's shared memory.
 pub(in crate::device::cuda) fn fits(text: &TextConfig, layout: &Layout, card: &Card) -> bool {
@@ -109,11 +109,6 @@ impl Passes<'_> {
         let matrix = self.layout.weights.head().matrix;
         let input = self.input(&stream, self.layout.vectors.norm, 0);
         let (out, best, cap) = (work.logits, work.step + 8, self.cap());
-        if self.clusters && TokenHead::takes(&matrix) {
-            let (head, launch) = TokenHead::new(matrix, self.gpu.card().multiprocessors);
-            let head = TokenHead { input, out, best, cap, ..head };
-            return self.launch_whole(TokenHead::KERNEL, launch, &head);
-        }
         let (product, launch) = self.product(TokenResult::Logits, &[matrix], []);
         let product = TokenProduct { input, out, best, cap, ..product };
         Ok(self.launch_product(TokenResult::Logits, &product, launch)?)
