@@ -14,11 +14,11 @@ pub struct Target {
 }
 
 /// Sources in `kernels/cuda/`.
-const SOURCES: usize = 15;
+const SOURCES: usize = 16;
 
 macro_rules! target {
     ($name:literal, $extension:literal) => {
-        Target { name: $name, images: target!($name, $extension, ["attend_mma", "attention_decode", "attention_prefill", "bandwidth", "batch_product", "embed", "gemm_ffma", "gemm_mma", "gemv", "rows", "token_attention", "token_block", "token_keys", "token_long", "token_product"]) }
+        Target { name: $name, images: target!($name, $extension, ["attend_mma", "attention_decode", "attention_prefill", "bandwidth", "batch_product", "embed", "gemm_ffma", "gemm_mma", "gemv", "rows", "token_attention", "token_block", "token_chain", "token_keys", "token_long", "token_product"]) }
     };
     ($name:literal, $extension:literal, [$($source:literal),*]) => {
         [$(($source, include_bytes!(concat!("../../prebuilt/", $name, "/", $source, ".", $extension, ".gz")))),*]
@@ -128,6 +128,12 @@ impl Target {
     pub(super) fn unpacked(&self) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         self.images.iter().map(|&(source, image)| {
             let mut bytes = Vec::new();
+            if let Ok(dir) = std::env::var("W4X_PTX")
+                && let Ok(mut found) = std::fs::read(format!("{dir}/{source}.ptx"))
+            {
+                found.push(0);
+                return (source, found);
+            }
             GzDecoder::new(image).read_to_end(&mut bytes).expect("built-in images are sound");
             bytes.push(0);
             (source, bytes)

@@ -3,6 +3,7 @@
 
 mod attention;
 mod bench;
+mod chain;
 mod clusters;
 mod depth;
 mod kernels;

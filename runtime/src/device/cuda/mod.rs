@@ -53,6 +53,8 @@ pub struct CudaDevice {
     tensor_token: bool,
     /// Whether clusters of blocks take some of that.
     clusters: bool,
+    /// Whether chains of products take them.
+    chains: bool,
     table: Table,
     slots: Vec<Option<Cache>>,
     /// By slot: its decode step.
@@ -162,6 +164,7 @@ impl CudaDevice {
             products: Products::Ffma,
             tensor_token: false,
             clusters: false,
+            chains: false,
             table,
             slots: vec![None; slots],
             graphs: Vec::new(),
@@ -182,6 +185,9 @@ impl CudaDevice {
         device.clusters = device.options.clusters
             && device.tensor_token
             && passes::has_room_for_clusters(&device.layout, &device.gpu);
+        device.chains = device.options.clusters
+            && std::env::var("W4X_NOCHAIN").is_err()
+            && passes::fits_chains(&device.config.text, &device.layout, &device.gpu);
         device.capture_steps()?;
         device.capture_batches()?;
         device.capture_tried()?;
@@ -239,6 +245,11 @@ impl CudaDevice {
     /// Whether clusters of blocks take some of a single token's products, with the same result.
     pub fn takes_tokens_in_clusters(&self) -> bool {
         self.clusters
+    }
+
+    /// Whether chains of products in one launch take a single token, with the same result.
+    pub fn takes_tokens_in_chains(&self) -> bool {
+        self.chains
     }
 
     /// Sequences whose tokens go through the layers together at most; 1: none do.
@@ -331,6 +342,7 @@ impl CudaDevice {
             products: self.products,
             tensor_token: self.tensor_token,
             clusters: self.clusters,
+            chains: self.chains,
             table,
         }
     }

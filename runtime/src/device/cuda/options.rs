@@ -27,7 +27,8 @@ pub struct CudaOptions {
     pub speculation: Speculation,
     /// Let a kernel start while the one before it ends, where the card can; off to measure that.
     pub overlap: bool,
-    /// Let clusters of blocks take steps that depend on each other, where the card can; the result is the same.
+    /// Let blocks of one launch take steps that depend on each other, in clusters or in chains, where the card
+    /// can; the result is the same.
     pub clusters: bool,
     /// Kernels by name, see [`w4pack_kernels::cuda::images`]; `None`: the card's.
     pub kernels: Option<String>,
