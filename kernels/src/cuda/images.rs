@@ -128,12 +128,6 @@ impl Target {
     pub(super) fn unpacked(&self) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         self.images.iter().map(|&(source, image)| {
             let mut bytes = Vec::new();
-            if let Ok(dir) = std::env::var("W4X_PTX")
-                && let Ok(mut found) = std::fs::read(format!("{dir}/{source}.ptx"))
-            {
-                found.push(0);
-                return (source, found);
-            }
             GzDecoder::new(image).read_to_end(&mut bytes).expect("built-in images are sound");
             bytes.push(0);
             (source, bytes)

@@ -72,7 +72,7 @@ impl ChainProduct {
         // Of what the digits are fetched for, fewer blocks fetch less.
         let blocks = match result {
             TokenResult::Plain => multiprocessors,
-            _ => x("W4X_TOGETHER", BLOCKS_TOGETHER) * multiprocessors,
+            _ => BLOCKS_TOGETHER * multiprocessors,
         };
         let of_pair = (2 * slices + 1) * 4;
         // What is activated takes the place of the digits.
@@ -138,11 +138,6 @@ impl TokenChain {
         let shared = launches().map(|launch| launch.shared).max().unwrap_or(0);
         (chain, TokenLaunch { blocks, shared })
     }
-}
-
-/// Temporary.
-pub fn x(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ mod token;
 pub use batch::{BATCH_TOKENS, BatchProduct, batch_columns, batch_digit_bytes};
 pub use block::TokenBlock;
 pub use cache::{Attention, KvLayer, Rows, Step};
-pub use chain::{ChainProduct, MOST_CHAINED, TokenChain, x};
+pub use chain::{ChainProduct, MOST_CHAINED, TokenChain};
 pub use chunk::{Activations, Attend, ChunkLaunch, Commit, Gemm, MapRows, NormRows, RopeRows};
 pub use long::TokenLong;
 pub use matrix::{Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, digit_bytes, row_shape};

@@ -186,7 +186,6 @@ impl CudaDevice {
             && device.tensor_token
             && passes::has_room_for_clusters(&device.layout, &device.gpu);
         device.chains = device.options.clusters
-            && std::env::var("W4X_NOCHAIN").is_err()
             && passes::fits_chains(&device.config.text, &device.layout, &device.gpu);
         device.capture_steps()?;
         device.capture_batches()?;

@@ -70,9 +70,6 @@ impl Chain<'_> {
         let mut product = product.expect("`fits` has asked for every product");
         fill(&mut product);
         self.products.push(product);
-        if w4pack_kernels::cuda::parameters::x("W4X_SPLIT", 0) > 0 {
-            self.launch()?;
-        }
         Ok(())
     }
 
@@ -90,14 +87,7 @@ impl Chain<'_> {
 
     fn launch(&mut self) -> Result<()> {
         let passes = self.passes;
-        if self.products.is_empty() {
-            return Ok(());
-        }
-        let x = w4pack_kernels::cuda::parameters::x;
-        let (done, prefetch) = (
-            passes.work().done,
-            x("W4X_PREFETCH", has_large_cache(passes.gpu.card()) as usize) > 0,
-        );
+        let (done, prefetch) = (passes.work().done, has_large_cache(passes.gpu.card()));
         let (chain, launch) = TokenChain::new(&self.products, done, prefetch);
         self.products.clear();
         passes.launch_whole(TokenChain::KERNEL, launch, &chain)
@@ -189,11 +179,7 @@ impl Passes<'_> {
             return self.tensor_attention(caches, number, turns, &[]);
         }
         let weights = &self.layout.weights.layers[number];
-        let ahead = match w4pack_kernels::cuda::parameters::x(
-            "W4X_AHEAD",
-            has_large_cache(self.gpu.card()) as usize,
-        ) > 0
-        {
+        let ahead = match has_large_cache(self.gpu.card()) {
             true => [span(&[weights.o_proj.matrix]), span(&gate_and_up(weights))],
             false => [Span::default(); 2],
         };
