@@ -12,35 +12,17 @@
 //
 // Moves: rows * columns * (1/2 + 2/32) bytes of weights a product. Limit: read bandwidth on small cards, on large
 // ones the way from block to block: a count in the second-level cache, a trip for the numbers, digits.
-#include "ahead.cuh"
 #include "token_cores.cuh"
-
-// A product, as in token_product.cu.
-struct TokenProduct {
-    Matrix part[3];      // concatenated by rows, f16 steps, rows a multiple of 16 in each
-    Input input;         // behind a norm or an addition
-    const char *digits;  // else
-    float *out;          // STORE, LOGITS
-    char *digits_out;    // GEGLU, GATED
-    const float *gate_with;
-    u64 *best;
-    Span ahead[2];       // not read here
-    float cap;           // 0: none
-    int parts;
-    int rows; // of all parts, or of one with GEGLU
-    int columns;
-    int lanes;
-    int slices;
-    int tiles_per_block; // not read here
-    int slots;           // not read here
-};
+#include "token_product.cuh"
 
 // What a product is made for: its source and result, lanes of a row, groups of each in a slice. The numbers
 // are Rust's `ChainKind`.
-enum Kind_ { STORE_1536 = 0, GEGLU_1536 = 1, GATED_1536 = 2, LOGITS_1536 = 3, PLAIN_256 = 4, PLAIN_TWO = 5, PLAIN_THREE = 6 };
+enum ChainKind { STORE_1536 = 0, GEGLU_1536 = 1, GATED_1536 = 2, LOGITS_1536 = 3, PLAIN_256 = 4, PLAIN_TWO = 5, PLAIN_THREE = 6 };
 
 constexpr int MOST_PRODUCTS = 6;
 
+// Of a product's description the shares of blocks, `slots` and `ahead` are not read: blocks have a share by pairs of
+// rows, and ask for their own weights.
 struct TokenChain {
     TokenProduct product[MOST_PRODUCTS];
     int kind[MOST_PRODUCTS];
@@ -52,9 +34,6 @@ struct TokenChain {
 };
 
 #if __CUDA_ARCH__ < 800
-#ifndef BLOCKS_TOGETHER
-#define BLOCKS_TOGETHER 2
-#endif
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 
@@ -250,7 +229,7 @@ __device__ __forceinline__ void product(const TokenChain &chain, int number, int
     count_block(chain, number);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_TOGETHER) token_chain(const __grid_constant__ TokenChain g) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) token_chain(const __grid_constant__ TokenChain g) {
     __shared__ float scratch[2 * WARPS];
     __shared__ u64 block_best;
     if (threadIdx.x == 0) block_best = 0; // a barrier follows before it is used

@@ -8,7 +8,16 @@ use super::memory::{Address, Arena, Pinned};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Making the first stream of a context waits for all that the card does, which is refused, and breaks the capture,
+/// while another owner of the same card captures: so one does either at a time.
+static CAPTURES: Mutex<()> = Mutex::new(());
+
+/// Until it is dropped nobody captures launches or makes a stream.
+pub(super) fn without_captures() -> MutexGuard<'static, ()> {
+    CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A card with the kernels on it and one stream that everything runs in.
 #[derive(Debug)]
@@ -41,7 +50,10 @@ impl Gpu {
         let asked =
             Asked { card: &card.name, capability: card.capability, driver: card.driver, forced };
         let target = images::choose(&asked)?;
-        let stream = context.new_stream().attempt("making a stream")?;
+        let stream = {
+            let _alone = without_captures();
+            context.new_stream().attempt("making a stream")?
+        };
         let dependent_launch =
             card.capability >= (9, 0) && card.driver >= 12_040 && !target.is_ptx();
         let mut gpu = Self {
@@ -153,7 +165,7 @@ impl Gpu {
         matches!(self.target.name, "sm_90" | "sm_100" | "sm_120")
     }
 
-    /// Whether the loaded kernels hold `token_block` and `token_long_*`, which are empty elsewhere.
+    /// Whether the loaded kernels hold `token_block`, `token_head` and `token_long_*`, which are empty elsewhere.
     pub fn has_token_clusters(&self) -> bool {
         self.target.name == "sm_90"
     }

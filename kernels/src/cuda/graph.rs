@@ -1,7 +1,7 @@
 //! Launches captured once and run as one, and how long they take.
 
 use super::error::{Attempt, CudaError, Result};
-use super::gpu::Gpu;
+use super::gpu::{Gpu, without_captures};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ impl Gpu {
         record: impl FnOnce() -> std::result::Result<(), E>,
     ) -> std::result::Result<Graph, E> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let _alone = without_captures();
         self.stream.begin_capture(mode).attempt("beginning a capture")?;
         let recorded = record();
         // SAFETY: the stream is capturing since the call above.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
 use w4pack_kernels::cuda::parameters::{
-    Input, Kind, Matrix, PRODUCT_THREADS, Span, TokenBlock, TokenLaunch, TokenLong, TokenProduct,
-    TokenResult, digit_bytes,
+    Input, Kind, Matrix, PRODUCT_THREADS, Span, TokenBlock, TokenHead, TokenLaunch, TokenLong,
+    TokenProduct, TokenResult, digit_bytes,
 };
 use w4pack_kernels::cuda::{Address, Gpu};
 use w4pack_runtime::Device;
@@ -116,6 +116,38 @@ fn long_rows_in_clusters_are_those_of_one_kernel() {
         let of = |at: Address| bench.bytes(at, 4 * rows);
         assert!(of(one) == of(other), "{rows} x {columns}");
         assert!(bench.floats(other, rows).iter().all(|number| number.is_finite()));
+    }
+}
+
+#[test]
+fn a_head_copied_in_bulk_is_that_of_the_kernel_for_all_products() {
+    let Some(mut bench) = Bench::new() else { return };
+    if !has_clusters(&bench.gpu) {
+        return;
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    // One tile; blocks with an odd number of tiles, with fewer and with more than are under way at once.
+    for (rows, multiprocessors) in [(16, 132), (1040, 4), (1040, 132), (8_000, 50), (40_000, 20)] {
+        bench.next = bench.arena.address();
+        let matrix = weight(&mut bench, &mut random, rows, 1536, Kind::PackedF16).matrix;
+        let mut vector = || bench.put_floats(&activations(&mut random, 1536));
+        let [stream, norm] = [0; 2].map(|_| vector());
+        let input = Input { norm, epsilon: 1e-6, ..Input::plain(stream) };
+        let [one, other] = [0; 2].map(|_| bench.take(4 * rows));
+        let [one_best, other_best] = [0; 2].map(|_| bench.put(&[0; 8]));
+        for cap in [0.0, 30.0] {
+            product(&bench, TokenResult::Logits, matrix, |product| {
+                (product.input, product.out, product.best, product.cap) =
+                    (input, one, one_best, cap);
+            });
+            let (head, launch) = TokenHead::new(matrix, multiprocessors);
+            let head = TokenHead { input, out: other, best: other_best, cap, ..head };
+            whole(&bench, TokenHead::KERNEL, launch, &head);
+            let of = |at: Address, bytes: usize| bench.bytes(at, bytes);
+            assert!(of(one, 4 * rows) == of(other, 4 * rows), "{rows} rows, cap {cap}");
+            assert!(of(one_best, 8) == of(other_best, 8), "{rows} rows, cap {cap}");
+            assert!(bench.floats(other, rows).iter().all(|number| number.is_finite()));
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod clusters;
 mod depth;
 mod kernels;
 mod models;
+mod owners;
 mod planner;
 mod prefill;
 mod refusals;

@@ -6,6 +6,7 @@ mod block;
 mod cache;
 mod chain;
 mod chunk;
+mod head;
 mod long;
 mod matrix;
 mod token;
@@ -15,6 +16,7 @@ pub use block::TokenBlock;
 pub use cache::{Attention, KvLayer, Rows, Step};
 pub use chain::{ChainProduct, MOST_CHAINED, TokenChain};
 pub use chunk::{Activations, Attend, ChunkLaunch, Commit, Gemm, MapRows, NormRows, RopeRows};
+pub use head::TokenHead;
 pub use long::TokenLong;
 pub use matrix::{Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, digit_bytes, row_shape};
 pub use token::{

@@ -16,8 +16,8 @@ use std::ops::Range;
 use w4pack_format::config::{LayerConfig, TextConfig};
 use w4pack_kernels::cuda::parameters::{
     ATTENTION_HEADS, ATTENTION_THREADS, Input, KvLayer, Matrix, PRODUCT_THREADS, SLIDING_PIECES,
-    STATIC_SHARED, Span, TokenAttention, TokenBlock, TokenLaunch, TokenLong, TokenProduct,
-    TokenResult,
+    STATIC_SHARED, Span, TokenAttention, TokenBlock, TokenHead, TokenLaunch, TokenLong,
+    TokenProduct, TokenResult,
 };
 use w4pack_kernels::cuda::{Address, Card, CudaError, Gpu};
 
@@ -88,15 +88,16 @@ impl Passes<'_> {
             stream = self.tensor_token_layer(caches, &layers, number, stream, per_layer, turns)?;
         }
         let work = self.work();
-        let head = self.layout.weights.head().matrix;
-        let (product, launch) = self.product(TokenResult::Logits, &[head], []);
-        let product = TokenProduct {
-            input: self.input(&stream, self.layout.vectors.norm, 0),
-            out: work.logits,
-            best: work.step + 8,
-            cap: self.cap(),
-            ..product
-        };
+        let matrix = self.layout.weights.head().matrix;
+        let input = self.input(&stream, self.layout.vectors.norm, 0);
+        let (out, best, cap) = (work.logits, work.step + 8, self.cap());
+        if self.clusters && TokenHead::takes(&matrix) {
+            let (head, launch) = TokenHead::new(matrix, self.gpu.card().multiprocessors);
+            let head = TokenHead { input, out, best, cap, ..head };
+            return self.launch_whole(TokenHead::KERNEL, launch, &head);
+        }
+        let (product, launch) = self.product(TokenResult::Logits, &[matrix], []);
+        let product = TokenProduct { input, out, best, cap, ..product };
         Ok(self.launch_product(TokenResult::Logits, &product, launch)?)
     }
 
