@@ -110,9 +110,11 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
-// What a decode step is about, in device memory, so that one captured graph serves every step.
+// What a decode step is about, in device memory, so that one captured graph serves every step. Kernels read it
+// before they wait for each other; so it is written before the step begins: by the host, or by the first
+// kernel of the step before (embed.cu).
 struct Step {
     int position; // of the token
-    int token;    // its id; -1: the one that the previous step chose
+    int token;    // its id; -1: the one that the step before chose
     u64 best;     // of the previous head: order-preserving bits of the logit, then ~id
 };

@@ -50,7 +50,7 @@ __device__ __forceinline__ void attention(const TokenAttention &a) {
     const int head0 = kv_head * HEADS;
     const size_t row_size = (size_t)a.cache.kv_heads * HEAD_DIM;
     let_next_start();
-    // No kernel of a step writes positions and slots: the host does, before the first.
+    // No kernel of this step writes positions and slots: they are there before the first one starts.
     const int position = a.step[token].position;
     // Rows from here on are not there before the wait: the token's own, and of a draft all of its tokens'.
     const int fresh = a.is_draft ? a.step[0].position : position;

@@ -113,6 +113,7 @@ fn examine(ordinal: usize, arguments: &DoctorArguments) -> Result<Value> {
         kv: KvType::F16,
         chunk: 1,
         slots: 1,
+        ahead: true,
         tried: MOST_TRIED,
         multiprocessors: card.multiprocessors,
     };

@@ -136,6 +136,7 @@ pub(super) const ENTRIES: [(&str, &[&str]); 17] = [
             "token_geglu_1536",
             "token_gated_1536",
             "token_logits_1536",
+            "token_plain_1536",
             "token_plain_256",
             "token_plain_two",
             "token_plain_three",

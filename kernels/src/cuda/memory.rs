@@ -88,6 +88,11 @@ impl Pinned {
         unsafe { std::slice::from_raw_parts(self.pointer, self.bytes) }
     }
 
+    /// Where it begins.
+    pub(super) fn pointer(&self) -> *mut u8 {
+        self.pointer
+    }
+
     /// The address under which the card reads it.
     pub fn device_address(&self) -> Result<Address> {
         let mut address = 0;

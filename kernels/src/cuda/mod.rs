@@ -15,9 +15,11 @@ mod graph;
 pub mod images;
 mod memory;
 pub mod parameters;
+mod words;
 
 pub use card::{Card, cards};
 pub use error::{CudaError, Result};
 pub use gpu::Gpu;
 pub use graph::{Graph, Timer};
 pub use memory::{Address, Arena, Pinned};
+pub use words::Words;

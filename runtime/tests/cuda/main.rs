@@ -1,6 +1,7 @@
 //! The CUDA device, on machines that have one: kernels against double precision, the model against
 //! the CPU's plain pass, the planner against the card.
 
+mod ahead;
 mod attention;
 mod bench;
 mod chain;

@@ -87,7 +87,7 @@ pub struct Attention {
 pub struct Step {
     /// Of the token.
     pub position: i32,
-    /// Its id; -1: the one that the previous step chose.
+    /// Its id; -1: the one that the step before chose.
     pub token: i32,
     /// What the head chose; see [`Step::chosen`].
     pub best: u64,

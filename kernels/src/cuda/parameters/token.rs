@@ -73,6 +73,7 @@ impl TokenResult {
             TokenResult::Geglu if columns == 1536 => "token_geglu_1536",
             TokenResult::Gated if columns == 1536 => "token_gated_1536",
             TokenResult::Logits if columns == 1536 => "token_logits_1536",
+            TokenResult::Plain if columns == 1536 => "token_plain_1536",
             TokenResult::Plain if columns == 256 => "token_plain_256",
             TokenResult::Plain if lanes == 32 && columns == 2 * of_slice => "token_plain_two",
             TokenResult::Plain if lanes == 32 && columns == 3 * of_slice => "token_plain_three",

@@ -2,8 +2,9 @@
 //!
 //! `plan` decides what fits, `layout` what lies where, `load.rs` and `upload.rs` bring it there, `passes` is the
 //! forward pass, which `prompt.rs`, `decode.rs`, `together.rs` and `tried.rs` run, `snapshot.rs` copies what
-//! slots hold.
+//! slots hold. All of them get the card from `queue.rs`, which knows what it runs ahead of the host (`ahead.rs`).
 
+mod ahead;
 mod decode;
 mod layout;
 mod load;
@@ -12,6 +13,7 @@ mod passes;
 mod plan;
 mod probe;
 mod prompt;
+mod queue;
 mod snapshot;
 mod together;
 mod tried;
@@ -19,7 +21,7 @@ mod upload;
 mod work_space;
 
 pub use load::LoadReport;
-pub use options::{CudaOptions, RESERVE};
+pub use options::{CudaOptions, RESERVE, RunAhead};
 pub use passes::Products;
 pub use plan::{KvType, Plan, Sizes, TablePlace, Wish};
 pub use probe::{plan_for_shape, read_bandwidth};
@@ -30,9 +32,11 @@ use crate::model::MemoryPlan;
 use crate::speculation::Speculation;
 use crate::traffic::Traffic;
 use crate::weights::{LoadProgress, Survey, survey};
+use ahead::{BEGUN_BY_HOST, Turn};
 use layout::{Layout, lay_out, ring_rows};
 use load::{Table, check_shape, fill};
 use passes::Passes;
+use queue::Queue;
 use std::sync::Arc;
 use std::time::Instant;
 use w4pack_format::checkpoint::Checkpoint;
@@ -42,7 +46,7 @@ use w4pack_kernels::cuda::{Arena, Card, CudaError, Gpu, Graph, Pinned};
 
 /// A model on a card.
 pub struct CudaDevice {
-    gpu: Gpu,
+    queue: Queue,
     config: Config,
     notes: Vec<String>,
     options: CudaOptions,
@@ -59,6 +63,8 @@ pub struct CudaDevice {
     slots: Vec<Option<Cache>>,
     /// By slot: its decode step.
     graphs: Vec<Graph>,
+    /// The same with the other `Step`, for every second one of those that run ahead; empty where none do.
+    ahead_graphs: Vec<Graph>,
     /// A step of two sequences at once, of three and so on; empty where they go one by one.
     batch_graphs: Vec<Graph>,
     /// A step of `TRIED` tokens of one sequence; empty where none are tried.
@@ -131,6 +137,7 @@ impl CudaDevice {
             kv: options.kv,
             chunk: options.chunk.unwrap_or(1),
             slots: options.slots,
+            ahead: options.ahead != RunAhead::Never,
             tried: if options.speculation == Speculation::Off { 1 } else { MOST_TRIED },
             multiprocessors: gpu.card().multiprocessors,
         };
@@ -155,7 +162,7 @@ impl CudaDevice {
         let mut device = Self {
             outside: gpu.card().memory - free,
             taken: 0,
-            gpu,
+            queue: Queue::new(gpu, options.ahead)?,
             config,
             notes,
             options,
@@ -168,6 +175,7 @@ impl CudaDevice {
             table,
             slots: vec![None; slots],
             graphs: Vec::new(),
+            ahead_graphs: Vec::new(),
             batch_graphs: Vec::new(),
             tried_graphs: Vec::new(),
             mailbox,
@@ -181,17 +189,18 @@ impl CudaDevice {
             None => device.faster_products()?,
         };
         device.tensor_token = device.products == Products::Mma
-            && passes::fits_tensor_cores(&device.config.text, &device.layout, device.gpu.card());
+            && passes::fits_tensor_cores(&device.config.text, &device.layout, device.queue.card());
         device.clusters = device.options.clusters
             && device.tensor_token
-            && passes::has_room_for_clusters(&device.layout, &device.gpu);
+            && passes::has_room_for_clusters(&device.layout, device.queue.settled()?);
+        let gpu = device.queue.settled()?;
         device.chains = device.options.clusters
-            && passes::fits_chains(&device.config.text, &device.layout, &device.gpu);
+            && passes::fits_chains(&device.config.text, &device.layout, gpu);
         device.capture_steps()?;
         device.capture_batches()?;
         device.capture_tried()?;
-        device.taken =
-            (device.gpu.card().memory - device.gpu.free_memory()?).saturating_sub(device.outside);
+        let free = device.queue.settled()?.free_memory()?;
+        device.taken = (device.card().memory - free).saturating_sub(device.outside);
         Ok(device)
     }
 
@@ -220,14 +229,9 @@ impl CudaDevice {
         &self.plan
     }
 
-    /// The card's handle, to measure with.
-    pub fn gpu(&self) -> &Gpu {
-        &self.gpu
-    }
-
     /// The card.
     pub fn card(&self) -> &Card {
-        self.gpu.card()
+        self.queue.card()
     }
 
     /// How prompts are multiplied.
@@ -249,6 +253,11 @@ impl CudaDevice {
     /// Whether chains of products in one launch take a single token, with the same result.
     pub fn takes_tokens_in_chains(&self) -> bool {
         self.chains
+    }
+
+    /// Greedy steps so far that were under way before they were asked for.
+    pub fn steps_run_ahead(&self) -> usize {
+        self.queue.steps_run_ahead()
     }
 
     /// Sequences whose tokens go through the layers together at most; 1: none do.
@@ -302,12 +311,12 @@ impl CudaDevice {
     /// Times one product both ways and returns the faster way: tensor cores, unless ordinary ones are
     /// faster by a quarter, as where there are none. A small model's product is too short for more
     /// than that, and the same card must choose the same way every time.
-    fn faster_products(&self) -> Result<Products> {
+    fn faster_products(&mut self) -> Result<Products> {
         let tokens = self.layout.work.chunk.min(64);
-        let timer = self.gpu.timer()?;
+        let timer = self.queue.settled()?.timer()?;
         let mut seconds = [0.0; 2];
         for (seconds, products) in seconds.iter_mut().zip([Products::Mma, Products::Ffma]) {
-            let passes = Passes { products, ..self.passes() };
+            let passes = Passes { products, ..self.passes()? };
             passes.sample_product(tokens)?;
             *seconds = f64::INFINITY;
             for _ in 0..5 {
@@ -319,8 +328,14 @@ impl CudaDevice {
         Ok(if mma < 1.25 * ffma { Products::Mma } else { Products::Ffma })
     }
 
-    fn passes(&self) -> Passes<'_> {
-        let work = &self.layout.work;
+    fn passes(&mut self) -> Result<Passes<'_>> {
+        self.passes_in(BEGUN_BY_HOST)
+    }
+
+    /// Those of a step in this turn.
+    fn passes_in(&mut self, turn: Turn) -> Result<Passes<'_>> {
+        let told = self.queue.told_at(turn)?;
+        let work = self.layout.work.in_turn(turn);
         let table = match &self.table {
             Table::None => None,
             Table::OnCard(matrix) | Table::Host { matrix, .. } => Some((*matrix, false)),
@@ -333,17 +348,19 @@ impl CudaDevice {
                 (Matrix { values, steps, rows, columns, kind, padding: 0 }, true)
             }),
         };
-        Passes {
-            gpu: &self.gpu,
+        Ok(Passes {
+            gpu: self.queue.settled()?,
             text: &self.config.text,
             layout: &self.layout,
+            work,
+            told,
             kv: self.options.kv,
             products: self.products,
             tensor_token: self.tensor_token,
             clusters: self.clusters,
             chains: self.chains,
             table,
-        }
+        })
     }
 
     fn cache(&self, slot: Slot) -> Result<Cache> {
@@ -369,7 +386,12 @@ impl Device for CudaDevice {
             Products::Mma => "tensor cores",
             Products::Ffma => "no tensor cores",
         };
-        format!("cuda:{}, {}, {} kernels, {products}", card.ordinal, card.name, self.gpu.kernels())
+        format!(
+            "cuda:{}, {}, {} kernels, {products}",
+            card.ordinal,
+            card.name,
+            self.queue.kernels()
+        )
     }
 
     fn memory_plan(&self) -> MemoryPlan {
@@ -388,7 +410,7 @@ impl Device for CudaDevice {
     }
 
     fn read_bandwidth(&mut self) -> Result<f64> {
-        read_bandwidth(&self.gpu)
+        read_bandwidth(self.queue.settled()?)
     }
 
     fn make_slot(&mut self, context: usize) -> Result<Slot> {
@@ -442,8 +464,7 @@ impl Device for CudaDevice {
 impl Drop for CudaDevice {
     fn drop(&mut self) {
         // The arena and the graphs go after this; nothing may still run on them.
-        let _ = self.gpu.bind();
-        let _ = self.gpu.wait();
+        let _ = self.queue.settled().map(Gpu::wait);
     }
 }
 

@@ -30,6 +30,8 @@ pub struct CudaOptions {
     /// Let blocks of one launch take steps that depend on each other, in clusters or in chains, where the card
     /// can; the result is the same.
     pub clusters: bool,
+    /// Whether the card begins with an answer's next token before the host asks for it; the result is the same.
+    pub ahead: RunAhead,
     /// Kernels by name, see [`w4pack_kernels::cuda::images`]; `None`: the card's.
     pub kernels: Option<String>,
 }
@@ -48,9 +50,22 @@ impl Default for CudaOptions {
             speculation: Speculation::Off,
             overlap: true,
             clusters: true,
+            ahead: RunAhead::default(),
             kernels: std::env::var("W4PACK_KERNELS").ok().filter(|value| !value.is_empty()),
         }
     }
+}
+
+/// Whether greedy steps are run ahead of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RunAhead {
+    /// Never, to measure that.
+    Never,
+    /// Once an answer's steps have followed each other for a while.
+    #[default]
+    WhenItPays,
+    /// Behind every greedy step, to test that.
+    Always,
 }
 
 /// Left to the driver when no limit is given: the graph, and what else runs on the card.

@@ -82,6 +82,8 @@ pub struct Wish {
     pub slots: usize,
     /// Tokens of one sequence that are tried together at most; 1: none are.
     pub tried: usize,
+    /// Whether steps may be run ahead, which takes each slot's step twice.
+    pub ahead: bool,
     /// Of the card.
     pub multiprocessors: usize,
 }
@@ -106,10 +108,10 @@ pub struct Sizes {
 /// The driver gives memory in blocks of this size.
 const BLOCK: usize = 2 << 20;
 
-/// Bytes that the driver takes for a kernel of a captured graph, and kernels of a layer: more than
-/// were seen (E2B's steps of 8 slots, 250 kernels each, took 4 MiB; those of 16, alone and together, 22).
+/// Bytes that the driver takes for a kernel of a captured graph, and kernels of a layer, of one token and of
+/// several: more than were seen (E2B's steps of 8 slots, 250 kernels each, took 4 MiB; those of 16, alone and together, 22).
 const GRAPH_NODE: usize = 2048;
-const KERNELS_OF_LAYER: usize = 12;
+const KERNELS_OF_LAYER: [usize; 2] = [9, 12];
 
 /// Numbers of tokens tried in one pass for which there is a captured graph; others are filled up.
 pub(super) const TRIED: [usize; 3] = [2, 4, MOST_TRIED];
@@ -121,8 +123,10 @@ const MAPPED: usize = 512;
 /// `mapped` bytes of the host's memory.
 pub(super) fn driver_bytes(layers: usize, wish: &Wish, mapped: usize) -> usize {
     let tried = TRIED.iter().filter(|&&tokens| tokens <= wish.tried).count();
-    let graphs = wish.slots + wish.slots.min(BATCH_TOKENS) - 1 + tried;
-    let graphs = graphs * (layers * KERNELS_OF_LAYER + 20) * GRAPH_NODE;
+    let alone = if wish.ahead { 2 * wish.slots } else { wish.slots };
+    let together = wish.slots.min(BATCH_TOKENS) - 1 + tried;
+    let kernels = KERNELS_OF_LAYER.map(|of_layer| layers * of_layer + 20);
+    let graphs = (alone * kernels[0] + together * kernels[1]) * GRAPH_NODE;
     (graphs + mapped / MAPPED).next_multiple_of(BLOCK)
 }
 

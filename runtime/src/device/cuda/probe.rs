@@ -143,6 +143,7 @@ mod tests {
             kv: KvType::F16,
             chunk: 256,
             slots: 1,
+            ahead: true,
             tried: 1,
             multiprocessors: 16,
         }

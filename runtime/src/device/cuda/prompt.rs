@@ -16,7 +16,6 @@ impl CudaDevice {
         }
         crate::forward::check_ids(&self.config.text, work.tokens, cache.length)?;
         self.check_room(cache, work.tokens.len())?;
-        self.gpu.bind()?;
         let chunk = match work.logits {
             Wanted::All => self.layout.work.chunk_for_all,
             _ => self.layout.work.chunk,
@@ -47,14 +46,14 @@ impl CudaDevice {
         let ids: Vec<u8> = tokens.iter().flat_map(|id| id.to_le_bytes()).collect();
         let layout_work = self.layout.work;
         // SAFETY: the plan has ids for a chunk of tokens.
-        unsafe { self.gpu.upload(layout_work.chunk_ids, &ids)? };
+        unsafe { self.queue.settled()?.upload(layout_work.chunk_ids, &ids)? };
         let (owning, all) = (self.config.text.owning_layers(), self.config.text.layers.len());
         let (vocabulary, hidden) = (self.config.text.vocab_size, self.config.text.hidden_size);
         let width = self.config.text.hidden_size_per_layer_input;
         let count = tokens.len();
         let layers = if wanted == Wanted::All { 0..all } else { 0..owning };
-        let passes = self.passes();
-        let caches = &self.layout.caches[slot.0];
+        let passes = self.passes()?;
+        let caches = &passes.layout.caches[slot.0];
         passes.chunk_layers(caches, first, count, layers)?;
         passes.commit(caches, first, count)?;
         match wanted {
@@ -63,12 +62,12 @@ impl CudaDevice {
                 let rows = (layout_work.wide / vocabulary).max(1);
                 for begin in (0..count).step_by(rows) {
                     let rows = rows.min(count - begin);
-                    passes.chunk_head(begin, rows)?;
+                    self.passes()?.chunk_head(begin, rows)?;
                     let old = logits.len();
                     logits.resize(old + rows * vocabulary, 0.0);
                     let target = bytemuck::cast_slice_mut(&mut logits[old..]);
                     // SAFETY: `chunk_head` wrote these logits.
-                    unsafe { self.gpu.download(target, layout_work.chunk_wide)? };
+                    unsafe { self.queue.settled()?.download(target, layout_work.chunk_wide)? };
                 }
             }
             Wanted::Last => {
@@ -78,13 +77,14 @@ impl CudaDevice {
                 let per_layer = layout_work.chunk_per_layer + (4 * last * all * width) as u64;
                 let turns = layout_work.chunk_turns + (8 * last * self.layout.vectors.pairs) as u64;
                 self.send_step(first + last, tokens[last] as i32)?;
-                let (passes, caches) = (self.passes(), &self.layout.caches[slot.0]);
+                let passes = self.passes()?;
+                let caches = &passes.layout.caches[slot.0];
                 passes.token_layers(caches, owning..all, x, per_layer, turns)?;
                 *logits = self.download_logits()?;
             }
         }
         // The ids and the mailbox may be written again.
-        self.gpu.wait()?;
+        self.queue.settled()?.wait()?;
         Ok(())
     }
 
@@ -96,7 +96,7 @@ impl CudaDevice {
     pub(super) fn download_row(&mut self, from: Address) -> Result<Vec<f32>> {
         // By way of pinned memory: into any other the driver copies twice.
         // SAFETY: the callers' address is that of a row of the vocabulary.
-        unsafe { self.gpu.download(self.row.bytes_mut(), from)? };
+        unsafe { self.queue.settled()?.download(self.row.bytes_mut(), from)? };
         Ok(bytemuck::pod_collect_to_vec(self.row.bytes()))
     }
 
@@ -110,7 +110,7 @@ impl CudaDevice {
         let targets = [work.table_words, work.table_steps];
         let row_bytes = layout::row_bytes(stored);
         // Copies of earlier rows must be done before their memory is used again.
-        self.gpu.wait()?;
+        self.queue.settled()?.wait()?;
         let mut rest = words.bytes_mut();
         for ((tensor, target), bytes) in tensors.iter().zip(targets).zip(row_bytes) {
             let (part, behind) = rest.split_at_mut(tokens.len() * bytes);
@@ -119,7 +119,7 @@ impl CudaDevice {
                 checkpoint.read_range(tensor, u64::from(token) * bytes as u64, row)?;
             }
             // SAFETY: the plan has rows for a chunk of tokens, and for the tokens that go together.
-            unsafe { self.gpu.upload(target, part)? };
+            unsafe { self.queue.settled()?.upload(target, part)? };
         }
         Ok(())
     }

@@ -48,7 +48,7 @@ impl CudaDevice {
         spans
     }
 
-    fn copy_out(&self, slot: Slot, layers: Layers, positions: usize) -> Result<Vec<u8>> {
+    fn copy_out(&mut self, slot: Slot, layers: Layers, positions: usize) -> Result<Vec<u8>> {
         let spans = self.spans(slot, layers, positions);
         let bytes = spans.iter().map(|(_, bytes)| bytes).sum();
         let mut copy = Vec::new();
@@ -57,30 +57,31 @@ impl CudaDevice {
             bytes,
         })?;
         copy.resize(bytes, 0);
-        self.gpu.bind()?;
+        let gpu = self.queue.settled()?;
         let mut rest = &mut copy[..];
         for (address, bytes) in spans {
             let (part, behind) = rest.split_at_mut(bytes);
             rest = behind;
             // SAFETY: the layout gave these rows to the slot. The copy waits its turn in the stream,
             // behind the passes that wrote them.
-            unsafe { self.gpu.download(part, address)? };
+            unsafe { gpu.download(part, address)? };
         }
         Ok(copy)
     }
 
-    fn copy_in(&self, slot: Slot, layers: Layers, positions: usize, copy: &[u8]) -> Result<()> {
-        self.gpu.bind()?;
+    fn copy_in(&mut self, slot: Slot, layers: Layers, positions: usize, copy: &[u8]) -> Result<()> {
+        let spans = self.spans(slot, layers, positions);
+        let gpu = self.queue.settled()?;
         let mut rest = copy;
-        for (address, bytes) in self.spans(slot, layers, positions) {
+        for (address, bytes) in spans {
             let (part, behind) = rest.split_at(bytes);
             rest = behind;
             // SAFETY: the layout gave these rows to the slot. The copy waits its turn in the stream,
             // behind the passes that read them.
-            unsafe { self.gpu.upload(address, part)? };
+            unsafe { gpu.upload(address, part)? };
         }
         // `copy` may go.
-        Ok(self.gpu.wait()?)
+        Ok(gpu.wait()?)
     }
 
     fn bytes_of(&self, slot: Slot, layers: Layers, positions: usize) -> usize {
@@ -178,7 +179,7 @@ impl SlotMemory for CudaDevice {
 
     fn arithmetic(&self) -> String {
         let (card, kv) = (&self.card().name, self.options.kv.name());
-        format!("cuda, {card}, {} kernels, {:?}, {kv}", self.gpu.kernels(), self.products)
+        format!("cuda, {card}, {} kernels, {:?}, {kv}", self.queue.kernels(), self.products)
     }
 
     fn answers_serve_as_prompts(&self) -> bool {

@@ -27,7 +27,7 @@ pub(super) struct Column {
 impl CudaDevice {
     /// Captures a step of two tokens, of three and so on, if tokens can go together at all.
     pub(super) fn capture_batches(&mut self) -> Result<()> {
-        if self.passes().takes_batches() {
+        if self.passes()?.takes_batches() {
             let most = self.slots.len().min(MOST);
             self.batch_graphs = self.capture_columns(2..=most, Columns::OfSlots)?;
         }
@@ -36,14 +36,15 @@ impl CudaDevice {
 
     /// Captures steps of so many tokens.
     pub(super) fn capture_columns(
-        &self,
+        &mut self,
         counts: impl IntoIterator<Item = usize>,
         columns: Columns,
     ) -> Result<Vec<Graph>> {
-        let (passes, caches) = (self.passes(), &self.layout.caches);
+        let passes = self.passes()?;
+        let caches = &passes.layout.caches;
         let second = caches.get(1).map(Vec::as_slice);
         let step =
-            |tokens| self.gpu.capture(|| passes.batch_step(&caches[0], second, tokens, columns));
+            |tokens| passes.gpu.capture(|| passes.batch_step(&caches[0], second, tokens, columns));
         counts.into_iter().map(step).collect()
     }
 
@@ -55,8 +56,8 @@ impl CudaDevice {
         let mut results: Vec<Option<Result<Decoded>>> = Vec::new();
         results.resize_with(steps.len(), || None);
         let sound: Vec<usize> = (0..steps.len())
-            .filter(|&index| match self.check_step(&steps[index]) {
-                Ok(()) => true,
+            .filter(|&index| match self.check_step(steps[index].slot, steps[index].token) {
+                Ok(_) => true,
                 Err(error) => {
                     results[index] = Some(Err(error));
                     false
@@ -79,12 +80,6 @@ impl CudaDevice {
         results.into_iter().map(|result| result.expect("every step has a result")).collect()
     }
 
-    fn check_step(&self, step: &DecodeStep) -> Result<()> {
-        let cache = self.cache(step.slot)?;
-        self.check_room(cache, 1)?;
-        crate::forward::check_ids(&self.config.text, &[step.token], cache.length)
-    }
-
     /// Runs sound steps of different slots, two or more.
     fn batch(&mut self, steps: &[DecodeStep]) -> Result<Vec<Result<Decoded>>> {
         let column = |step: &DecodeStep| {
@@ -93,7 +88,7 @@ impl CudaDevice {
         };
         let columns = steps.iter().map(column).collect::<Result<Vec<_>>>()?;
         self.send_columns(&columns)?;
-        self.gpu.run(&self.batch_graphs[steps.len() - 2])?;
+        self.queue.settled()?.run(&self.batch_graphs[steps.len() - 2])?;
         self.receive_columns(steps.len())?;
         let mut decoded = Vec::new();
         for (index, step) in steps.iter().enumerate() {
@@ -107,7 +102,6 @@ impl CudaDevice {
 
     /// Puts positions, tokens and slots on their way to the card.
     pub(super) fn send_columns(&mut self, columns: &[Column]) -> Result<()> {
-        self.gpu.bind()?;
         let tokens: Vec<u32> = columns.iter().map(|column| column.token).collect();
         self.fetch_table_rows(&tokens)?;
         let mut outgoing = Vec::new();
@@ -125,7 +119,7 @@ impl CudaDevice {
         mailbox.copy_from_slice(&outgoing);
         // SAFETY: steps and slots of the most tokens there may be have room behind one another; the
         // mailbox is not written again before the stream is done.
-        unsafe { self.gpu.upload(work.steps, mailbox)? };
+        unsafe { self.queue.settled()?.upload(work.steps, mailbox)? };
         Ok(())
     }
 
@@ -133,7 +127,7 @@ impl CudaDevice {
     pub(super) fn receive_columns(&mut self, count: usize) -> Result<()> {
         let incoming = &mut self.mailbox.bytes_mut()[INCOMING..][..STEP * count];
         // SAFETY: as many steps were uploaded; they are read after the wait.
-        unsafe { self.gpu.download(incoming, self.layout.batch.steps)? };
+        unsafe { self.queue.settled()?.download(incoming, self.layout.batch.steps)? };
         Ok(())
     }
 

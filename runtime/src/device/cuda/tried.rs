@@ -21,7 +21,7 @@ struct TriedTokens<'d> {
 impl CudaDevice {
     /// Captures the steps, if there is room and tokens can go together at all.
     pub(super) fn capture_tried(&mut self) -> Result<()> {
-        if self.layout.tried > 1 && self.passes().takes_batches() {
+        if self.layout.tried > 1 && self.passes()?.takes_batches() {
             self.tried_graphs = self.capture_columns(TRIED, Columns::OfOne)?;
         }
         Ok(())
@@ -50,7 +50,7 @@ impl CudaDevice {
             cache.written(cache.length + tokens.len(), window);
         }
         self.send_columns(&columns)?;
-        self.gpu.run(&self.tried_graphs[graph])?;
+        self.queue.settled()?.run(&self.tried_graphs[graph])?;
         self.receive_columns(tokens.len())?;
         Ok(Box::new(TriedTokens { device: self, slot, tokens: tokens.len() }))
     }

@@ -1,5 +1,6 @@
 //! The work space: what lives for a step, for a chunk of a prompt, or for tokens that go together.
 
+use super::ahead::{BEGUN_BY_HOST, Turn};
 use super::layout::{Bump, row_bytes};
 use super::plan::{TablePlace, Wish};
 use crate::model::Weights;
@@ -24,7 +25,8 @@ pub(super) struct Work {
     pub attention: Address,
     pub mlp: Address,
     pub gate: Address,
-    /// Digits of the three, where a producer makes them.
+    /// Digits of the embedding and of the three, where a producer makes them.
+    pub embedding_digits: Address,
     pub attention_digits: Address,
     pub mlp_digits: Address,
     pub gate_digits: Address,
@@ -32,8 +34,9 @@ pub(super) struct Work {
     /// Pairs of f32.
     pub turns: Address,
     pub logits: Address,
-    /// The `Step`.
+    /// The `Step` of this step, and that of the one before it and behind it, see `ahead.rs`.
     pub step: Address,
+    pub other_step: Address,
     pub id: Address,
     pub pieces: Address,
     pub piece_state: Address,
@@ -62,6 +65,16 @@ pub(super) struct Work {
     /// Numbers in it.
     pub activation_numbers: usize,
     pub activation_scales: Address,
+}
+
+impl Work {
+    /// That of a step in this turn.
+    pub fn in_turn(mut self, turn: Turn) -> Self {
+        if turn != BEGUN_BY_HOST {
+            std::mem::swap(&mut self.step, &mut self.other_step);
+        }
+        self
+    }
 }
 
 /// Addresses of what lives for a decode step of several tokens, of different sequences or tried of one; of
@@ -158,13 +171,14 @@ pub(super) fn lay_out_work(
     work.gate = bump.floats(width);
     // 16 bytes more: they are copied 16 at a time, and behind the kernel `digits` lies a scale.
     let digits = |columns: usize| digit_bytes(columns) + 16;
+    work.embedding_digits = bump.take(digits(hidden));
     work.attention_digits = bump.take(digits(attention));
     work.mlp_digits = bump.take(digits(mlp));
     work.gate_digits = bump.take(digits(width));
     work.per_layer = bump.floats(all_layers);
     work.turns = bump.floats(2 * pairs);
     work.logits = bump.floats(text.vocab_size);
-    work.step = bump.take(16);
+    [work.step, work.other_step] = [(); 2].map(|()| bump.take(size_of::<Step>()));
     work.id = bump.take(4);
     work.pieces = bump.floats(heads * max_pieces * head_dim);
     work.piece_state = bump.floats(2 * heads * max_pieces);

@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::model::LayerWeights;
 use std::ffi::c_void;
 use w4pack_format::config::{LayerConfig, TextConfig};
-use w4pack_kernels::cuda::parameters::{Epilogue, Input, KvLayer, Matrix};
+use w4pack_kernels::cuda::parameters::{EMBED_THREADS, Embed, Epilogue, Input, KvLayer, Matrix};
 use w4pack_kernels::cuda::{Address, CudaError, Gpu};
 
 /// How prompts are multiplied.
@@ -40,6 +40,10 @@ pub(super) struct Passes<'a> {
     pub gpu: &'a Gpu,
     pub text: &'a TextConfig,
     pub layout: &'a Layout,
+    /// The layout's, with the `Step` of the step's turn.
+    pub work: Work,
+    /// Where a step that goes on by itself tells the host what the one before has chosen.
+    pub told: Address,
     pub kv: KvType,
     pub products: Products,
     /// Whether one token goes through the layers on tensor cores, see `tensor.rs`.
@@ -74,7 +78,7 @@ impl Passes<'_> {
     }
 
     pub(super) fn work(&self) -> &Work {
-        &self.layout.work
+        &self.work
     }
 
     pub(super) fn epsilon(&self) -> f32 {
@@ -89,7 +93,19 @@ impl Passes<'_> {
     pub fn step(&self, caches: &[Option<KvLayer>]) -> Result<()> {
         let work = self.work();
         let [x, _] = work.streams;
-        self.embed_steps(work.step, work.id, 1, x, work.turns)?;
+        self.launch_embed(
+            1,
+            Embed {
+                step: work.step,
+                other: work.other_step,
+                told: self.told,
+                ids_out: work.id,
+                x,
+                digits_out: if self.projects_from_digits() { work.embedding_digits } else { 0 },
+                turns: work.turns,
+                ..self.no_embeddings()
+            },
+        )?;
         self.per_layer_inputs_of_token(x)?;
         let (per_layer, turns) = (work.per_layer, work.turns);
         let layers = 0..self.text.layers.len();
@@ -105,43 +121,54 @@ impl Passes<'_> {
         x: Address,
         turns: Address,
     ) -> Result<()> {
-        self.launch_embed(ids, first, (0, 0), tokens, x, turns)
+        let first = first as i32;
+        self.launch_embed(tokens, Embed { ids, first, x, turns, ..self.no_embeddings() })
     }
 
     /// Those of the tokens in `steps`, one behind another; their ids go to `ids`.
     fn embed_steps(
         &self,
-        steps: Address,
-        ids: Address,
+        step: Address,
+        ids_out: Address,
         tokens: usize,
         x: Address,
         turns: Address,
     ) -> Result<()> {
-        self.launch_embed(0, 0, (steps, ids), tokens, x, turns)
+        self.launch_embed(tokens, Embed { step, ids_out, x, turns, ..self.no_embeddings() })
     }
 
-    fn launch_embed(
-        &self,
-        ids: Address,
-        first: usize,
-        (step, ids_out): (Address, Address),
-        tokens: usize,
-        x: Address,
-        turns: Address,
-    ) -> Result<()> {
-        let table = self.layout.weights.embed_tokens.matrix;
-        let factor = (self.text.hidden_size as f64).sqrt() as f32;
-        let (frequencies, pairs) = (self.layout.vectors.frequencies, self.layout.vectors.pairs);
-        let (first, pairs) = (first as i32, pairs as i32);
-        let arguments =
-            arguments![table, ids, first, step, ids_out, factor, x, frequencies, pairs, turns];
-        Ok(self.launch("embed", [tokens, 1], 256, 0, &arguments)?)
+    /// What all embeddings have in common.
+    fn no_embeddings(&self) -> Embed {
+        Embed {
+            table: self.layout.weights.embed_tokens.matrix,
+            ids: 0,
+            step: 0,
+            other: 0,
+            told: 0,
+            ids_out: 0,
+            frequencies: self.layout.vectors.frequencies,
+            x: 0,
+            digits_out: 0,
+            turns: 0,
+            factor: (self.text.hidden_size as f64).sqrt() as f32,
+            first: 0,
+            pairs: self.layout.vectors.pairs as i32,
+            padding: 0,
+        }
+    }
+
+    fn launch_embed(&self, tokens: usize, embed: Embed) -> Result<()> {
+        Ok(self.launch("embed", [tokens, 1], EMBED_THREADS, 0, &arguments![embed])?)
     }
 
     fn per_layer_inputs_of_token(&self, x: Address) -> Result<()> {
         let Some(inputs) = &self.layout.weights.per_layer_inputs else { return Ok(()) };
         let projection = inputs.model_projection.matrix;
-        self.gemv(&[projection], Input::plain(x), self.work().per_layer, Epilogue::Store)?;
+        let out = self.work().per_layer;
+        match self.projects_from_digits() {
+            true => self.token_projection(projection, out)?,
+            false => self.gemv(&[projection], Input::plain(x), out, Epilogue::Store)?,
+        }
         self.per_layer_inputs(self.work().id, 1, self.work().per_layer)
     }
 
@@ -164,7 +191,7 @@ impl Passes<'_> {
             inputs,
         ];
         let grid = [self.text.layers.len(), tokens];
-        Ok(self.launch("per_layer_inputs", grid, 256, 0, &arguments)?)
+        Ok(self.launch("per_layer_inputs", grid, EMBED_THREADS, 0, &arguments)?)
     }
 }
 

@@ -26,11 +26,7 @@ const MOST_AHEAD: u64 = 24 << 20;
 
 /// Whether all products of a token have a kernel here that fits into the card's shared memory.
 pub(in crate::device::cuda) fn fits(text: &TextConfig, layout: &Layout, card: &Card) -> bool {
-    let takes = |result: TokenResult, parts: &[Matrix]| {
-        let shared =
-            || TokenProduct::new(result, parts, card.multiprocessors, card.shared_memory).1.shared;
-        result.takes(parts) && shared() + STATIC_SHARED <= card.shared_memory
-    };
+    let takes = |result: TokenResult, parts: &[Matrix]| takes(result, parts, card);
     let layer = |(layer, config): (&LayerWeights<Placed>, &LayerConfig)| {
         takes(TokenResult::Normed, &qkv(layer))
             && takes(TokenResult::Plain, &[layer.o_proj.matrix])
@@ -44,6 +40,13 @@ pub(in crate::device::cuda) fn fits(text: &TextConfig, layout: &Layout, card: &C
     };
     layout.weights.layers.iter().zip(&text.layers).all(layer)
         && takes(TokenResult::Logits, &[layout.weights.head().matrix])
+}
+
+/// Whether this product of a token has a kernel here that fits into the card's shared memory.
+fn takes(result: TokenResult, parts: &[Matrix], card: &Card) -> bool {
+    let shared =
+        || TokenProduct::new(result, parts, card.multiprocessors, card.shared_memory).1.shared;
+    result.takes(parts) && shared() + STATIC_SHARED <= card.shared_memory
 }
 
 /// Whether the card has room for the clusters that take a token's per-layer block and its products with long
@@ -74,6 +77,21 @@ pub(super) fn span(parts: &[Matrix]) -> Span {
 }
 
 impl Passes<'_> {
+    /// Whether the projection of a token's embedding to its per-layer inputs takes digits that `embed` leaves.
+    pub(super) fn projects_from_digits(&self) -> bool {
+        let inputs = &self.layout.weights.per_layer_inputs;
+        self.tensor_token
+            && inputs.as_ref().is_some_and(|inputs| {
+                takes(TokenResult::Plain, &[inputs.model_projection.matrix], self.gpu.card())
+            })
+    }
+
+    /// That projection; the first layer's weights are on their way meanwhile.
+    pub(super) fn token_projection(&self, projection: Matrix, out: Address) -> Result<()> {
+        let first = self.layout.weights.layers.first().map(qkv).unwrap_or_default();
+        self.plain(projection, self.work().embedding_digits, out, &first)
+    }
+
     /// Layers and head for one token, whose position is in `Step`.
     pub(super) fn tensor_token_layers(
         &self,
