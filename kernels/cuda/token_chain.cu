@@ -21,8 +21,8 @@ enum ChainKind { STORE_1536 = 0, GEGLU_1536 = 1, GATED_1536 = 2, LOGITS_1536 = 3
 
 constexpr int MOST_PRODUCTS = 6;
 
-// Of a product's description the shares of blocks, `slots` and `ahead` are not read: blocks have a share by pairs of
-// rows, and ask for their own weights.
+// Of a product's description `tiles_per_block`, `slots` and `ahead` are not read: blocks have a share by pairs of rows,
+// and ask for their own weights.
 struct TokenChain {
     TokenProduct product[MOST_PRODUCTS];
     int kind[MOST_PRODUCTS];

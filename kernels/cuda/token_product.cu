@@ -85,10 +85,8 @@ __device__ __forceinline__ void product(const TokenProduct &g) {
     const int classes = 1 << class_bits, tasks_of_tile = slices << class_bits;
     const int slice_groups = COUNT ? COUNT * lanes : ((groups + lanes - 1) / lanes + slices - 1) / slices * lanes;
     const int all_tiles = g.rows / (RESULT == GEGLU ? TILE / 2 : TILE);
-    const int large = min((int)blockIdx.x, g.large_blocks), others = blockIdx.x - large;
-    const int first_tile = large * g.tiles_per_block + others * g.tiles_of_others;
-    const int tiles_here = (int)blockIdx.x < g.large_blocks ? g.tiles_per_block : g.tiles_of_others;
-    const int tiles = min(tiles_here, all_tiles - first_tile);
+    const int first_tile = blockIdx.x * g.tiles_per_block;
+    const int tiles = min(g.tiles_per_block, all_tiles - first_tile);
 
     let_next_start();
     auto settle = [&](int &tile, int &task) { // of the block's tiles, of the tile's tasks

@@ -19,7 +19,5 @@ struct TokenProduct {
     int lanes; // of a row: 8, 16 or 32
     int slices;
     int tiles_per_block; // of 16 rows, or of 8 and 8 with GEGLU; GEGLU 4 n, GATED 2 n
-    int large_blocks;    // that have so many; the others have
-    int tiles_of_others;
     int slots;           // tasks of a warp that are under way, 1 to 3
 };

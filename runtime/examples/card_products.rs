@@ -207,8 +207,7 @@ fn other(
     let fixed =
         launch.shared - product.slots as usize * ring - product.tiles_per_block as usize * of_task;
     let shared = fixed + of_block * of_task + slots as usize * ring;
-    let tiles_per_block = of_block as i32;
-    let product = TokenProduct { tiles_per_block, large_blocks: i32::MAX, slots, ..product };
+    let product = TokenProduct { tiles_per_block: of_block as i32, slots, ..product };
     let fits = shared + 2048 <= shared_memory;
     fits.then_some((product, TokenLaunch { blocks: tiles.div_ceil(of_block), shared }))
 }

@@ -142,10 +142,6 @@ pub struct TokenProduct {
     pub slices: i32,
     /// Tiles of a block.
     pub tiles_per_block: i32,
-    /// Blocks that have so many.
-    pub large_blocks: i32,
-    /// Tiles of the others.
-    pub tiles_of_others: i32,
     /// Tasks of a warp whose weights are under way, 1 to 3.
     pub slots: i32,
 }
@@ -186,15 +182,6 @@ impl TokenProduct {
         let together = result.tiles_together();
         let units = rows as usize / result.rows_of_tile() / together;
         let units_per_block = units.div_ceil(blocks).min(most / together).max(1);
-        // Two blocks of a multiprocessor need not have the same: an odd number of units for both is more even than
-        // one more for some of them.
-        let of_two = units.div_ceil(multiprocessors);
-        let (large, units_of_others) = match units_per_block {
-            2.. if blocks == 2 * multiprocessors && of_two + 1 == 2 * units_per_block => {
-                (multiprocessors, units_per_block - 1)
-            }
-            _ => (units.div_ceil(units_per_block), units_per_block),
-        };
         let sums = units_per_block * together * TILE * tasks_of_tile * 4;
         let fixed = super::digit_bytes(columns).next_multiple_of(16) + sums;
         let ring = |slots: usize| slots * PRODUCT_THREADS as usize / 32 * SLOT;
@@ -220,12 +207,9 @@ impl TokenProduct {
             lanes,
             slices,
             tiles_per_block: (units_per_block * together) as i32,
-            large_blocks: large as i32,
-            tiles_of_others: (units_of_others * together) as i32,
             slots: slots as i32,
         };
-        let blocks =
-            large + (units - (large * units_per_block).min(units)).div_ceil(units_of_others);
+        let blocks = units.div_ceil(units_per_block);
         (product, TokenLaunch { blocks, shared: fixed + ring(slots) })
     }
 }
@@ -320,19 +304,9 @@ mod tests {
     #[test]
     fn sizes_are_those_of_the_kernels() {
         assert_eq!(size_of::<Span>(), 16);
-        assert_eq!(size_of::<TokenProduct>(), 3 * 32 + 48 + 5 * 8 + 2 * 16 + 10 * 4);
+        assert_eq!(size_of::<TokenProduct>(), 3 * 32 + 48 + 5 * 8 + 2 * 16 + 8 * 4);
         assert_eq!(size_of::<TokenAttention>(), 80 + 10 * 8 + 2 * 16 + 4 * 4 + 2 * 8 + 4 * 4);
         assert_eq!(size_of::<TokenKeys>(), 80 + 7 * 8 + 4 * 4);
-    }
-
-    /// The MLP of E2B's wide layers: three units for all multiprocessors instead of four for some.
-    #[test]
-    fn an_odd_number_of_units_is_shared_by_two_blocks() {
-        let part = Matrix { rows: 12288, columns: 1536, ..Matrix::NONE };
-        let (product, launch) =
-            TokenProduct::new(TokenResult::Geglu, &[part, part], 132, 227 << 10);
-        let of_blocks = (product.tiles_per_block, product.large_blocks, product.tiles_of_others);
-        assert_eq!((of_blocks, launch.blocks), ((8, 132, 4), 252));
     }
 
     #[test]
@@ -345,9 +319,7 @@ mod tests {
             TokenResult::Logits,
         ];
         for result in all {
-            for (rows, columns) in
-                [(32, 256), (1536, 12288), (2560, 1536), (12288, 1536), (262_144, 1536)]
-            {
+            for (rows, columns) in [(32, 256), (1536, 12288), (2560, 1536), (262_144, 1536)] {
                 for multiprocessors in [1, 16, 132] {
                     let part = Matrix { rows, columns, ..Matrix::NONE };
                     let parts = [part, part];
@@ -361,16 +333,7 @@ mod tests {
                     let most = if result == TokenResult::Geglu { 2 } else { 3 };
                     let slots = tasks.div_ceil(8).min(most) as i32;
                     assert_eq!(product.slots, slots, "{result:?} {rows} x {columns}");
-                    // Up to a block's first tile.
-                    let before = |block: usize| {
-                        let large = block.min(product.large_blocks as usize);
-                        large * of_block + (block - large) * product.tiles_of_others as usize
-                    };
-                    assert!(before(launch.blocks) >= tiles, "{result:?} {rows} x {columns}");
-                    assert!(before(launch.blocks - 1) < tiles, "{result:?} {rows} x {columns}");
-                    let others = product.tiles_of_others as usize;
-                    assert_eq!(others % result.tiles_together(), 0);
-                    assert!((1..=of_block).contains(&others));
+                    assert_eq!(launch.blocks, tiles.div_ceil(of_block), "{result:?} {rows}");
                 }
             }
         }
