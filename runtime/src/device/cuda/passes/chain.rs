@@ -1,8 +1,8 @@
 //! One token through layers and head on cards before sm_80: chains of products, each chain one launch.
 //!
 //! Two launches a layer: attention; then its output projection, gate and up, down, gate and projection of the
-//! per-layer block, and q, k and v of the next layer, or the head. Products run on ordinary cores, attention
-//! where prompts do.
+//! per-layer block, and q, k and v of the next layer. Products run on ordinary cores, attention where
+//! prompts do; the head has a launch of its own.
 
 use super::tensor::{gate_and_up, has_attention, span};
 use super::token::Stream;
@@ -13,7 +13,7 @@ use crate::model::LayerWeights;
 use std::ops::Range;
 use w4pack_format::config::TextConfig;
 use w4pack_kernels::cuda::parameters::{
-    ChainProduct, Input, KvLayer, MOST_CHAINED, Matrix, STATIC_SHARED, Span, TokenChain,
+    ChainProduct, Epilogue, Input, KvLayer, MOST_CHAINED, Matrix, STATIC_SHARED, Span, TokenChain,
     TokenResult,
 };
 use w4pack_kernels::cuda::{Address, Card, Gpu};
@@ -42,7 +42,6 @@ pub(in crate::device::cuda) fn fits(text: &TextConfig, layout: &Layout, gpu: &Gp
     gpu.has_token_chain()
         && text.layers.iter().all(|config| config.head_dim % 32 == 0)
         && layout.weights.layers.iter().all(layer)
-        && takes(TokenResult::Logits, &[layout.weights.head().matrix])
 }
 
 fn has_large_cache(card: &Card) -> bool {
@@ -85,7 +84,11 @@ impl Chain<'_> {
         })
     }
 
+    /// What has come together, if anything has.
     fn launch(&mut self) -> Result<()> {
+        if self.products.is_empty() {
+            return Ok(());
+        }
         let passes = self.passes;
         let (done, prefetch) = (passes.work().done, has_large_cache(passes.gpu.card()));
         let (chain, launch) = TokenChain::new(&self.products, done, prefetch);
@@ -110,15 +113,11 @@ impl Passes<'_> {
             stream =
                 self.chained_token_layer(&mut chain, caches, number, stream, per_layer, turns)?;
         }
-        let work = self.work();
+        chain.launch()?;
+        // Alone, a chain takes 76 us for E2B's head on an H200, gemv.cu 64.
         let input = self.input(&stream, self.layout.vectors.norm, 0);
         let head = self.layout.weights.head().matrix;
-        chain.push(TokenResult::Logits, &[head], |chained| {
-            let product = &mut chained.product;
-            (product.input, product.out, product.cap) = (input, work.logits, self.cap());
-            product.best = work.step + 8;
-        })?;
-        chain.launch()
+        self.gemv(&[head], input, self.work().logits, Epilogue::Logits)
     }
 
     fn chained_token_layer(
