@@ -39,3 +39,12 @@ __device__ __forceinline__ void ask_together(const Span &span) {
     }
 #endif
 }
+// By `workers` blocks that have nothing else to do, a line after another, on every card; the host knows which have a
+// cache for it.
+__device__ __forceinline__ void prefetch(const Span &span, u32 worker, u32 workers) {
+    constexpr u32 PIECE = 128;
+    const u64 stride = (u64)workers * blockDim.x * PIECE;
+#pragma unroll 4
+    for (u64 at = ((u64)worker * blockDim.x + threadIdx.x) * PIECE; at < span.bytes; at += stride)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(span.address + at));
+}

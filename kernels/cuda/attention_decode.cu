@@ -4,18 +4,23 @@
 // they see; its four warps go through the positions with an online softmax, a lane holding a slice
 // of the head. For full layers ROWS is 8, so that each key and value is read from memory once for
 // all of E2B's query heads; sliding layers hold at most `window` positions, which the second-level
-// cache serves to a block a head. Pieces are joined by the last block that finishes, or, where
-// there may be many, by `attention_join`.
+// cache serves to a block a head, and so does a full layer as long as it holds few. Pieces are joined by
+// the last block that finishes, or, where there may be many, by `attention_join`.
+//
+// Blocks that have no piece ask for what later kernels read.
 //
 // Which positions a piece holds follows from the token's own position and the number of pieces
 // alone, so results do not depend on what else a step computes.
 //
 // Moves: (positions) * 2 * head_dim * 2 bytes of f16 keys and values for each group of 8 heads.
 // Limit: read bandwidth on long contexts, latency on short ones.
+#include "ahead.cuh"
+#include "digits.cuh"
 #include "kv.cuh"
 
 constexpr int WARPS = 4;
 constexpr int LEAST_PIECE = 64; // positions
+constexpr int FEW_PIECES = 8;   // that the last block joins by itself
 
 struct Attention {
     KvLayer cache;
@@ -26,15 +31,18 @@ struct Attention {
     const float *k_norm;
     const float2 *turns; // [pairs], of the token's position
     float *out;          // [heads, head_dim]
-    float *pieces;            // [heads, max pieces, head_dim] sums, not yet divided
-    float2 *piece_state;      // [heads, max pieces] largest score, sum of weights
-    u32 *finished;            // [heads / ROWS], 0 between launches
+    char *digits_out;    // digits of [heads * head_dim] instead; may be null
+    float *pieces;       // [heads, max pieces, head_dim] sums, not yet divided
+    float2 *piece_state; // [heads, max pieces] largest score, sum of weights
+    u32 *finished;       // [heads], 0 between launches
     const Step *step;
+    Span ahead[2]; // what later kernels read
     float epsilon;
     int pairs;
     int heads;
     int max_pieces;
     int join_here; // the last block joins the pieces
+    int rows;      // ROWS
 };
 
 // The pieces of the positions that a query at `position` sees.
@@ -46,6 +54,11 @@ struct Range {
         size = max(LEAST_PIECE, (count + max_pieces - 1) / max_pieces);
     }
     __device__ __forceinline__ int pieces() const { return (count + size - 1) / size; }
+    // Whether there is a block for each piece of each of `rows` heads: few positions take less time in many
+    // blocks than reading them once saves.
+    __device__ __forceinline__ bool is_short(int rows, int max_pieces) const {
+        return rows > 1 && size == LEAST_PIECE && pieces() <= FEW_PIECES && pieces() * rows <= max_pieces;
+    }
 };
 
 // Sums N values over the warp at once: afterwards lane l holds the sum of value l % N, N a power of
@@ -73,25 +86,42 @@ template <int N> __device__ __forceinline__ float sum_many(float (&values)[N]) {
     return sum;
 }
 
-// Adds piece after piece in order; for one head, by the whole block.
-__device__ __forceinline__ void join(const Attention &a, int head, int pieces, int head_dim, int from,
-                                     int stride) {
+// Adds number d of piece after piece in order.
+__device__ __forceinline__ float joined(const Attention &a, int head, int pieces, int head_dim, int d) {
     const float2 *state = a.piece_state + (size_t)head * a.max_pieces;
     const float *sums = a.pieces + (size_t)head * a.max_pieces * head_dim;
-    float largest = MINUS_INFINITY;
+    float largest = MINUS_INFINITY, sum = 0.f, total = 0.f;
 #pragma unroll 1
     for (int p = 0; p < pieces; p++) largest = fmaxf(largest, __ldcg(state + p).x);
-#pragma unroll 1
-    for (int d = from; d < head_dim; d += stride) {
-        float sum = 0.f, total = 0.f;
 #pragma unroll 2
-        for (int p = 0; p < pieces; p++) {
-            const float2 s = __ldcg(state + p);
-            const float factor = expf(s.x - largest);
-            total += s.y * factor;
-            sum += __ldcg(sums + (size_t)p * head_dim + d) * factor;
+    for (int p = 0; p < pieces; p++) {
+        const float2 s = __ldcg(state + p);
+        const float factor = expf(s.x - largest);
+        total += s.y * factor;
+        sum += __ldcg(sums + (size_t)p * head_dim + d) * factor;
+    }
+    return sum / total;
+}
+
+// Numbers of a head from `first` on, a multiple of 32 each, go where they belong, by one warp.
+__device__ __forceinline__ void finish(const Attention &a, int head, int head_dim, int first, int count,
+                                       const float *numbers) {
+    const int lane = threadIdx.x % 32, groups = a.heads * head_dim / GROUP;
+    const int begin = head * head_dim + first;
+#pragma unroll 1
+    for (int chunk = 0; 8 * chunk < count; chunk += 32) {
+        const bool on = 8 * (chunk + lane) < count;
+        __align__(16) float x[8] = {};
+        if (on) {
+            *(float4 *)x = *(const float4 *)(numbers + 8 * (chunk + lane));
+            *(float4 *)(x + 4) = *(const float4 *)(numbers + 8 * (chunk + lane) + 4);
         }
-        a.out[(size_t)head * head_dim + d] = sum / total;
+        if (a.digits_out) {
+            write_digits(digits_at(a.digits_out, groups), groups, begin / 8 + chunk + lane, on, x);
+        } else if (on) {
+            *(float4 *)(a.out + begin + 8 * (chunk + lane)) = *(const float4 *)x;
+            *(float4 *)(a.out + begin + 8 * (chunk + lane) + 4) = *(const float4 *)(x + 4);
+        }
     }
 }
 
@@ -102,27 +132,41 @@ template <int N> __device__ __forceinline__ void copy(float *to, const float *fr
     if (N == 1) *to = *from;
 }
 
+// The piece `piece` of `pieces` of ROWS heads from head0 on; its positions are begin to end - 1. `queries`
+// has room for ROWS heads.
 template <int TYPE, int HEAD_DIM, int ROWS>
-__device__ __forceinline__ void attention(const Attention &a) {
+__device__ __forceinline__ void attend(const Attention &a, int position, int head0, int begin, int end, int piece,
+                                       int pieces, bool join_here, float (*queries)[HEAD_DIM]) {
     constexpr int N = HEAD_DIM / 32;                 // numbers of a head in a lane
     constexpr int VECTOR = N < 8 ? N : 8;            // of them side by side
     constexpr int VECTORS = N / VECTOR;              // lane l: l * VECTOR + i * 32 * VECTOR
     // Keys of a warp at once; ROWS * KEYS sums and ROWS * N more live in registers.
     constexpr int KEYS = ROWS == 1 ? 8 : HEAD_DIM == 512 ? 2 : 4;
-    __shared__ __align__(16) float queries[ROWS][HEAD_DIM];
     __shared__ float2 warp_state[WARPS][ROWS];
+    __shared__ float2 row_state[ROWS];
     __shared__ bool is_last;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int head0 = blockIdx.y * ROWS;
     const int heads_per_kv = a.heads / a.cache.kv_heads;
     const int kv_head = head0 / heads_per_kv;
-    let_next_start();
-    wait_for_previous();
-    const int position = a.step->position;
-    const Range range(position, a.cache.window, a.max_pieces);
-    const int begin = range.first + blockIdx.x * range.size;
-    const int end = min(begin + range.size, position + 1);
-    if (begin > position) return;
+    const size_t row_size = (size_t)a.cache.kv_heads * HEAD_DIM;
+    const size_t column = (size_t)kv_head * HEAD_DIM;
+
+    // Keys of the next turn and values of this one are under way while this one's are multiplied.
+    Packed<TYPE, VECTOR> keys[VECTORS][KEYS], values[VECTORS][KEYS];
+    auto load = [&](Packed<TYPE, VECTOR> (&to)[VECTORS][KEYS], int first, const void *rows,
+                    const u16 *steps) {
+#pragma unroll
+        for (int j = 0; j < KEYS; j++) {
+            const int p = min(first + j, end - 1); // beyond the end a copy of the last one
+            const int slot = a.cache.window ? p % a.cache.ring : p;
+            const size_t index = slot * row_size + column + lane * VECTOR;
+#pragma unroll
+            for (int c = 0; c < VECTORS; c++) to[c][j].load(rows, steps, index + c * 32 * VECTOR);
+        }
+    };
+    int first = begin + warp * KEYS;
+    // Of a layer that stores none itself they can come before the query is ready.
+    if (!a.k && first < end) load(keys, first, a.cache.stored.keys, a.cache.stored.key_steps);
 
     for (int row = warp; row < ROWS; row += WARPS) {
         float head[N];
@@ -132,8 +176,6 @@ __device__ __forceinline__ void attention(const Attention &a) {
 #pragma unroll
         for (int i = 0; i < N; i++) queries[row][32 * i + lane] = head[i];
     }
-    const size_t row_size = (size_t)a.cache.kv_heads * HEAD_DIM;
-    const size_t column = (size_t)kv_head * HEAD_DIM;
     if (a.k && end == position + 1 && warp >= 2) {
         // The token's own key and value. Every block that reads them writes them (to the last bit
         // the same), so that none has to wait for another.
@@ -156,21 +198,7 @@ __device__ __forceinline__ void attention(const Attention &a) {
     float sums[ROWS][N] = {};
     // The state of row lane / KEYS % ROWS, the same in the lanes that share it.
     float largest = MINUS_INFINITY, total = 0.f;
-    // Keys of the next turn and values of this one are under way while this one's are multiplied.
-    Packed<TYPE, VECTOR> keys[VECTORS][KEYS], values[VECTORS][KEYS];
-    auto load = [&](Packed<TYPE, VECTOR> (&to)[VECTORS][KEYS], int first, const void *rows,
-                    const u16 *steps) {
-#pragma unroll
-        for (int j = 0; j < KEYS; j++) {
-            const int p = min(first + j, end - 1); // beyond the end a copy of the last one
-            const int slot = a.cache.window ? p % a.cache.ring : p;
-            const size_t index = slot * row_size + column + lane * VECTOR;
-#pragma unroll
-            for (int c = 0; c < VECTORS; c++) to[c][j].load(rows, steps, index + c * 32 * VECTOR);
-        }
-    };
-    int first = begin + warp * KEYS;
-    if (first < end) load(keys, first, a.cache.stored.keys, a.cache.stored.key_steps);
+    if (a.k && first < end) load(keys, first, a.cache.stored.keys, a.cache.stored.key_steps);
     for (; first < end; first += WARPS * KEYS) {
         load(values, first, a.cache.stored.values, a.cache.stored.value_steps);
         float scores[ROWS * KEYS];
@@ -260,45 +288,87 @@ __device__ __forceinline__ void attention(const Attention &a) {
         is_first = false;
         __syncthreads();
     }
-    const int pieces = range.pieces();
+    if (threadIdx.x < ROWS) {
+        float most = MINUS_INFINITY, all = 0.f;
+        for (int w = 0; w < WARPS; w++) most = fmaxf(most, warp_state[w][threadIdx.x].x);
+        for (int w = 0; w < WARPS; w++) {
+            const float2 state = warp_state[w][threadIdx.x];
+            if (state.x > MINUS_INFINITY) all += state.y * expf(state.x - most);
+        }
+        row_state[threadIdx.x] = make_float2(most, all);
+    }
+    __syncthreads();
 #pragma unroll 1
     for (int i = threadIdx.x; i < ROWS * HEAD_DIM; i += 32 * WARPS) {
         const int r = i / HEAD_DIM, d = i % HEAD_DIM;
-        float most = MINUS_INFINITY, all = 0.f;
-        for (int w = 0; w < WARPS; w++) most = fmaxf(most, warp_state[w][r].x);
-#pragma unroll 1
-        for (int w = 0; w < WARPS; w++)
-            if (warp_state[w][r].x > MINUS_INFINITY)
-                all += warp_state[w][r].y * expf(warp_state[w][r].x - most);
-        const size_t head = head0 + r;
         if (pieces == 1) {
-            a.out[head * HEAD_DIM + d] = queries[r][d] / all;
+            queries[r][d] /= row_state[r].y;
         } else {
-            const size_t piece = head * a.max_pieces + blockIdx.x;
-            a.pieces[piece * HEAD_DIM + d] = queries[r][d];
-            if (d == 0) a.piece_state[piece] = make_float2(most, all);
+            const size_t place = (size_t)(head0 + r) * a.max_pieces + piece;
+            a.pieces[place * HEAD_DIM + d] = queries[r][d];
+            if (d == 0) a.piece_state[place] = row_state[r];
         }
     }
-    if (pieces == 1 || !a.join_here) return;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicAdd(a.finished + blockIdx.y, 1) == pieces - 1;
-    __syncthreads();
-    if (!is_last) return;
-    __threadfence();
+    if (pieces > 1) {
+        if (!join_here) return;
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) is_last = atomicAdd(a.finished + head0, 1) == pieces - 1;
+        __syncthreads();
+        if (!is_last) return;
+        __threadfence();
 #pragma unroll 1
-    for (int r = 0; r < ROWS; r++) join(a, head0 + r, pieces, HEAD_DIM, threadIdx.x, 32 * WARPS);
-    if (threadIdx.x == 0) a.finished[blockIdx.y] = 0;
+        for (int i = threadIdx.x; i < ROWS * HEAD_DIM; i += 32 * WARPS)
+            queries[i / HEAD_DIM][i % HEAD_DIM] = joined(a, head0 + i / HEAD_DIM, pieces, HEAD_DIM, i % HEAD_DIM);
+        if (threadIdx.x == 0) a.finished[head0] = 0;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int r = warp; r < ROWS; r += WARPS) finish(a, head0 + r, HEAD_DIM, 0, HEAD_DIM, queries[r]);
+}
+
+template <int TYPE, int HEAD_DIM, int ROWS>
+__device__ __forceinline__ void attention(const Attention &a) {
+    __shared__ __align__(16) float queries[ROWS][HEAD_DIM];
+    let_next_start();
+    // Weights of norms, on their way while the position is.
+    if (threadIdx.x < HEAD_DIM / 16) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(a.q_norm + 16 * threadIdx.x));
+        if (a.k) asm volatile("prefetch.global.L2 [%0];" ::"l"(a.k_norm + 16 * threadIdx.x));
+    }
+    wait_for_previous();
+    const int position = a.step->position;
+    const Range range(position, a.cache.window, a.max_pieces);
+    const int pieces = range.pieces();
+    const bool is_short = range.is_short(ROWS, a.max_pieces);
+    const int used = is_short ? pieces * ROWS : pieces; // blocks of gridDim.x
+    if (blockIdx.x >= used) {
+        const int idle = gridDim.x - used, worker = blockIdx.y * idle + blockIdx.x - used;
+        prefetch(a.ahead[0], worker, idle * gridDim.y);
+        prefetch(a.ahead[1], worker, idle * gridDim.y);
+        return;
+    }
+    const int piece = is_short ? blockIdx.x / ROWS : blockIdx.x;
+    const int begin = range.first + piece * range.size, end = min(begin + range.size, position + 1);
+    if (is_short)
+        attend<TYPE, HEAD_DIM, 1>(a, position, blockIdx.y * ROWS + blockIdx.x % ROWS, begin, end, piece, pieces, true,
+                                  queries);
+    else
+        attend<TYPE, HEAD_DIM, ROWS>(a, position, blockIdx.y * ROWS, begin, end, piece, pieces, a.join_here, queries);
 }
 
 // Joins many pieces. Grid (head_dim / 64, heads), 64 threads.
 extern "C" __global__ void __launch_bounds__(64) attention_join(const Attention a) {
+    __shared__ __align__(16) float numbers[64];
     let_next_start();
     wait_for_previous();
     const Range range(a.step->position, a.cache.window, a.max_pieces);
-    if (range.pieces() == 1) return;
-    join(a, blockIdx.y, range.pieces(), a.cache.head_dim, blockIdx.x * 64 + threadIdx.x,
-         a.cache.head_dim);
+    if (range.pieces() == 1 || range.is_short(a.rows, a.max_pieces)) return;
+    const int first = 64 * blockIdx.x, count = min(64, a.cache.head_dim - first);
+    if (threadIdx.x < count)
+        numbers[threadIdx.x] = joined(a, blockIdx.y, range.pieces(), a.cache.head_dim, first + threadIdx.x);
+    __syncthreads();
+    if (threadIdx.x < 32) finish(a, blockIdx.y, a.cache.head_dim, first, count, numbers);
 }
 
 #define ATTENTION(NAME, TYPE, HEAD_DIM, ROWS)                                                      \

@@ -12,6 +12,7 @@
 // trip to the second-level cache, digits, one to six tiles a warp, end), read bandwidth on small ones.
 #include "ahead.cuh"
 #include "copies.cuh"
+#include "token_product.cuh"
 #include "token_tile.cuh"
 
 constexpr int THREADS = 256;
@@ -24,25 +25,6 @@ enum Result {
     GEGLU = 1,  // digits of gelu(gate) * up; part 0 is gate, part 1 is up
     GATED = 2,  // digits of gelu(y) * gate_with[row]
     LOGITS = 3, // softcap; out[row] = y; the largest goes to `best`
-};
-
-struct TokenProduct {
-    Matrix part[3];      // concatenated by rows, f16 steps, rows a multiple of 16 in each
-    Input input;         // NORMED
-    const char *digits;  // DIGITS
-    float *out;          // STORE, LOGITS
-    char *digits_out;    // GEGLU, GATED
-    const float *gate_with;
-    u64 *best;
-    Span ahead[2];       // what a later kernel reads
-    float cap;           // 0: none
-    int parts;
-    int rows; // of all parts, or of one with GEGLU
-    int columns;
-    int lanes; // of a row: 8, 16 or 32
-    int slices;
-    int tiles_per_block; // of 16 rows, or of 8 and 8 with GEGLU; GEGLU 4 n, GATED 2 n
-    int slots;           // tasks of a warp that are under way, 1 to 3
 };
 
 // A lane's place in a task: two rows of words and steps from its first group on.

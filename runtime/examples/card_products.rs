@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::ffi::c_void;
 use w4pack_kernels::cuda::parameters::{
-    Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, PRODUCT_THREADS, TokenLaunch, TokenProduct,
-    TokenResult, digit_bytes, row_shape,
+    ChainProduct, Epilogue, GEMV_THREADS, Gemv, Input, Kind, MOST_CHAINED, Matrix, PRODUCT_THREADS,
+    TokenChain, TokenLaunch, TokenProduct, TokenResult, digit_bytes, row_shape,
 };
 use w4pack_kernels::cuda::{Address, Gpu};
 use w4pack_runtime::device::cuda::read_bandwidth;
@@ -98,7 +98,33 @@ fn main() -> Outcome<()> {
             let what = format!("{} tasks ahead", product.slots);
             print(launch.blocks, &what, bytes, bytes_a_second, read);
         }
-        // What a card without tensor cores does.
+        // What a card before sm_80 does: each matrix a launch, then all of them one after another in one.
+        let product = ChainProduct::new(result, &matrices[..1], card.multiprocessors);
+        if let Some(product) = product.filter(|_| gpu.has_token_chain()) {
+            let done = take(4 * MOST_CHAINED);
+            // SAFETY: as many bytes were taken.
+            unsafe { gpu.fill(done, 0, 4 * MOST_CHAINED)? };
+            let chained = |matrices: &[Matrix]| {
+                let of_matrix = |&matrix: &Matrix| {
+                    let mut one = product;
+                    one.product = fill_in(product.product);
+                    one.product.part[0] = matrix;
+                    one
+                };
+                let products: Vec<_> = matrices.iter().map(of_matrix).collect();
+                TokenChain::new(&products, done, true)
+            };
+            let bytes_a_second = speed(&gpu, &matrices, bytes, |matrix| {
+                let (chain, launch) = chained(&[matrix]);
+                run(&gpu, TokenChain::KERNEL, launch, PRODUCT_THREADS, &chain)
+            })?;
+            print(product.launch().blocks, "a launch each", bytes, bytes_a_second, read);
+            let (chain, launch) = chained(&matrices);
+            let of_all = |_| run(&gpu, TokenChain::KERNEL, launch, PRODUCT_THREADS, &chain);
+            let bytes_a_second = COPIES as f64 * speed(&gpu, &matrices[..1], bytes, of_all)?;
+            print(launch.blocks, "all in one", bytes, bytes_a_second, read);
+        }
+        // What a card without tensor cores does with other shapes.
         for blocks in 1..=4 {
             let (gemv, launch) = on_ordinary_cores(matrices[0], blocks * card.multiprocessors);
             let bytes_a_second = speed(&gpu, &matrices, bytes, |matrix| {

@@ -1,7 +1,7 @@
 //! The kernels by name.
 
 /// Kernels whose names are not one of a source file's own: every entry point, by source.
-pub(super) const ENTRIES: [(&str, &[&str]); 15] = [
+pub(super) const ENTRIES: [(&str, &[&str]); 16] = [
     ("attend_mma", &["attend_mma_64", "attend_mma_256", "attend_mma_512"]),
     (
         "attention_decode",
@@ -120,6 +120,7 @@ pub(super) const ENTRIES: [(&str, &[&str]); 15] = [
         ],
     ),
     ("token_block", &["token_block"]),
+    ("token_chain", &["token_chain"]),
     ("token_keys", &["token_keys_64", "token_keys_256", "token_keys_512"]),
     ("token_long", &["token_long_two", "token_long_four"]),
     (

@@ -170,6 +170,11 @@ impl Gpu {
         self.target.name == "sm_90"
     }
 
+    /// Whether the loaded kernels hold `token_chain`, which is empty elsewhere.
+    pub fn has_token_chain(&self) -> bool {
+        !self.target.copies_ahead()
+    }
+
     /// Whether the card has room for a cluster of this kernel; parts of a card may not.
     ///
     /// # Panics

@@ -329,16 +329,18 @@ fn check_on_ordinary_cores(
         k_norm: bench.put_floats(&inputs.k_norm),
         turns: bench.put_floats(&inputs.turns),
         out,
+        digits_out: 0,
         pieces: bench.take(4 * case.heads * max_pieces * case.head_dim),
         piece_state: bench.take(8 * case.heads * max_pieces),
         finished: bench.put(&vec![0; 4 * case.heads]),
         step: bench.put(bytemuck::cast_slice(&step)),
+        ahead: [Span::default(); 2],
         epsilon: 1e-6,
         pairs: inputs.pairs as i32,
         heads: case.heads as i32,
         max_pieces: max_pieces as i32,
         join_here: i32::from(join_here),
-        padding: 0,
+        rows: rows_at_once as i32,
     };
     let kernel = format!("attention_{}_{}_{rows_at_once}", case.kv.name(), case.head_dim);
     let grid = [max_pieces as u32, (case.heads / rows_at_once) as u32];

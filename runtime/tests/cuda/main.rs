@@ -4,6 +4,7 @@
 mod ahead;
 mod attention;
 mod bench;
+mod chain;
 mod clusters;
 mod depth;
 mod kernels;

@@ -24,7 +24,7 @@ pub const SHAPES: [(usize, usize); 8] = [
 ];
 
 /// The product on ordinary cores.
-fn ordinary(parts: &[Matrix], input: Input, out: Address, epilogue: Epilogue) -> Gemv {
+pub(crate) fn ordinary(parts: &[Matrix], input: Input, out: Address, epilogue: Epilogue) -> Gemv {
     let columns = parts[0].columns;
     let (lanes, slices) = row_shape(columns as usize);
     let mut part = [Matrix::NONE; 3];

@@ -1,5 +1,6 @@
 //! The cache, a decode step, and attention of one token on ordinary cores.
 
+use super::Span;
 use crate::cuda::Address;
 
 /// Rows of the cache.
@@ -54,14 +55,18 @@ pub struct Attention {
     pub turns: Address,
     /// `[heads, head_dim]`.
     pub out: Address,
+    /// Digits of `[heads * head_dim]` instead; 0: none.
+    pub digits_out: Address,
     /// `[heads, max_pieces, head_dim]`.
     pub pieces: Address,
     /// `[heads, max_pieces]` of two f32.
     pub piece_state: Address,
-    /// A u32 a block of heads, 0 between launches.
+    /// A u32 a head, 0 between launches.
     pub finished: Address,
     /// The [`Step`].
     pub step: Address,
+    /// What later kernels read; asked for by blocks without positions.
+    pub ahead: [Span; 2],
     /// Of the norms.
     pub epsilon: f32,
     /// That turn.
@@ -72,8 +77,8 @@ pub struct Attention {
     pub max_pieces: i32,
     /// Whether the last block joins the pieces.
     pub join_here: i32,
-    /// None.
-    pub padding: i32,
+    /// Query heads of a block.
+    pub rows: i32,
 }
 
 /// What a decode step is about.
@@ -107,7 +112,7 @@ mod tests {
     #[test]
     fn sizes_are_those_of_the_kernels() {
         assert_eq!(size_of::<KvLayer>(), 80);
-        assert_eq!(size_of::<Attention>(), 80 + 11 * 8 + 6 * 4);
+        assert_eq!(size_of::<Attention>(), 80 + 12 * 8 + 2 * 16 + 6 * 4);
         assert_eq!(size_of::<Step>(), 16);
     }
 }

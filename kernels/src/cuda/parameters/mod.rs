@@ -4,6 +4,7 @@
 mod batch;
 mod block;
 mod cache;
+mod chain;
 mod chunk;
 mod embed;
 mod long;
@@ -13,6 +14,7 @@ mod token;
 pub use batch::{BATCH_TOKENS, BatchProduct, batch_columns, batch_digit_bytes};
 pub use block::TokenBlock;
 pub use cache::{Attention, KvLayer, Rows, Step};
+pub use chain::{ChainProduct, MOST_CHAINED, TokenChain};
 pub use chunk::{Activations, Attend, ChunkLaunch, Commit, Gemm, MapRows, NormRows, RopeRows};
 pub use embed::{EMBED_THREADS, Embed};
 pub use long::TokenLong;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
-use w4pack_kernels::cuda::parameters::Matrix;
+use w4pack_kernels::cuda::parameters::{MOST_CHAINED, Matrix};
 use w4pack_kernels::cuda::{Arena, Gpu, Pinned};
 
 /// How long loading took and what it moved.
@@ -48,7 +48,10 @@ pub(super) fn fill(
         unsafe { gpu.upload(*address, bytemuck::cast_slice(vector))? };
     }
     // SAFETY: counters of the layout.
-    unsafe { gpu.fill(layout.work.finished, 0, 4 * layout.heads)? };
+    unsafe {
+        gpu.fill(layout.work.finished, 0, 4 * layout.heads)?;
+        gpu.fill(layout.work.done, 0, 4 * MOST_CHAINED)?;
+    }
     let total = match plan.table {
         TablePlace::Disk => bytes - table_stored_bytes(layout),
         _ => bytes,

@@ -57,6 +57,8 @@ pub struct CudaDevice {
     tensor_token: bool,
     /// Whether clusters of blocks take some of that.
     clusters: bool,
+    /// Whether chains of products take them.
+    chains: bool,
     table: Table,
     slots: Vec<Option<Cache>>,
     /// By slot: its decode step.
@@ -169,6 +171,7 @@ impl CudaDevice {
             products: Products::Ffma,
             tensor_token: false,
             clusters: false,
+            chains: false,
             table,
             slots: vec![None; slots],
             graphs: Vec::new(),
@@ -190,6 +193,9 @@ impl CudaDevice {
         device.clusters = device.options.clusters
             && device.tensor_token
             && passes::has_room_for_clusters(&device.layout, device.queue.settled()?);
+        let gpu = device.queue.settled()?;
+        device.chains = device.options.clusters
+            && passes::fits_chains(&device.config.text, &device.layout, gpu);
         device.capture_steps()?;
         device.capture_batches()?;
         device.capture_tried()?;
@@ -242,6 +248,11 @@ impl CudaDevice {
     /// Whether clusters of blocks take some of a single token's products, with the same result.
     pub fn takes_tokens_in_clusters(&self) -> bool {
         self.clusters
+    }
+
+    /// Whether chains of products in one launch take a single token, with the same result.
+    pub fn takes_tokens_in_chains(&self) -> bool {
+        self.chains
     }
 
     /// Greedy steps so far that were under way before they were asked for.
@@ -347,6 +358,7 @@ impl CudaDevice {
             products: self.products,
             tensor_token: self.tensor_token,
             clusters: self.clusters,
+            chains: self.chains,
             table,
         })
     }

@@ -27,7 +27,8 @@ pub struct CudaOptions {
     pub speculation: Speculation,
     /// Let a kernel start while the one before it ends, where the card can; off to measure that.
     pub overlap: bool,
-    /// Let clusters of blocks take steps that depend on each other, where the card can; the result is the same.
+    /// Let blocks of one launch take steps that depend on each other, in clusters or in chains, where the card
+    /// can; the result is the same.
     pub clusters: bool,
     /// Whether the card begins with an answer's next token before the host asks for it; the result is the same.
     pub ahead: RunAhead,

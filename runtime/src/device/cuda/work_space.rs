@@ -8,7 +8,7 @@ use crate::weights::Stored;
 use w4pack_format::config::{LayerConfig, TextConfig};
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
-    BATCH_TOKENS, MOST_PIECES, SLIDING_PIECES, Step, batch_digit_bytes, digit_bytes,
+    BATCH_TOKENS, MOST_CHAINED, MOST_PIECES, SLIDING_PIECES, Step, batch_digit_bytes, digit_bytes,
 };
 
 /// Addresses and sizes of what lives for a step or a chunk. Numbers are f32 unless said otherwise.
@@ -41,6 +41,8 @@ pub(super) struct Work {
     pub pieces: Address,
     pub piece_state: Address,
     pub finished: Address,
+    /// Blocks that are done, by product of a chain.
+    pub done: Address,
     /// Pieces of a full layer's positions at most.
     pub max_pieces: usize,
     /// Rows of the per-layer table, words then steps, when it stays on disk.
@@ -181,6 +183,7 @@ pub(super) fn lay_out_work(
     work.pieces = bump.floats(heads * max_pieces * head_dim);
     work.piece_state = bump.floats(2 * heads * max_pieces);
     work.finished = bump.take(4 * heads);
+    work.done = bump.take(4 * MOST_CHAINED);
     if let (Some(inputs), TablePlace::Disk) = (&weights.per_layer_inputs, table) {
         let [words, steps] = row_bytes(&inputs.embed_tokens);
         work.table_rows = chunk.max(tokens_together(wish));

@@ -1,17 +1,19 @@
 //! The forward pass on the card, stage by stage; the stages carry the names of `forward.rs`.
 //!
 //! Two ways through a layer. One token, [`Passes::token_layers`], takes matrix-vector products, on
-//! tensor cores (`tensor.rs`) or on ordinary ones (`token.rs`): every decode step (captured once as a
+//! tensor cores (`tensor.rs`) or on ordinary ones (`token.rs`, `chain.rs`): every decode step (captured once as a
 //! graph), and the last token of a prompt behind the layers that own keys and values; one token each of
 //! several sequences, or several that one sequence tries, share these products (`batch.rs`). A chunk of a prompt, [`Passes::chunk_layers`],
 //! takes matrix products (`chunk.rs`).
 
 mod batch;
+mod chain;
 mod chunk;
 mod tensor;
 mod token;
 
 pub(super) use batch::Columns;
+pub(super) use chain::fits as fits_chains;
 pub(super) use tensor::{fits as fits_tensor_cores, has_room_for_clusters};
 
 use super::layout::{Layout, Placed};
@@ -48,6 +50,8 @@ pub(super) struct Passes<'a> {
     pub tensor_token: bool,
     /// Whether some of that is done by clusters of blocks; the result is the same.
     pub clusters: bool,
+    /// Whether its products go in chains, see `chain.rs`; the result is the same.
+    pub chains: bool,
     /// The per-layer table as the kernel sees it, and whether its rows are the tokens'.
     pub table: Option<(Matrix, bool)>,
 }

@@ -15,9 +15,9 @@ use crate::model::LayerWeights;
 use std::ops::Range;
 use w4pack_format::config::{LayerConfig, TextConfig};
 use w4pack_kernels::cuda::parameters::{
-    ATTENTION_HEADS, ATTENTION_THREADS, GEMV_THREADS, Input, KvLayer, Matrix, PRODUCT_THREADS,
-    SLIDING_PIECES, STATIC_SHARED, Span, TokenAttention, TokenBlock, TokenLaunch, TokenLong,
-    TokenProduct, TokenResult,
+    ATTENTION_HEADS, ATTENTION_THREADS, Input, KvLayer, Matrix, PRODUCT_THREADS, SLIDING_PIECES,
+    STATIC_SHARED, Span, TokenAttention, TokenBlock, TokenLaunch, TokenLong, TokenProduct,
+    TokenResult,
 };
 use w4pack_kernels::cuda::{Address, Card, CudaError, Gpu};
 
@@ -264,7 +264,12 @@ impl Passes<'_> {
     }
 
     /// A kernel whose only parameter holds its matrices.
-    fn launch_whole<T>(&self, kernel: &str, launch: TokenLaunch, whole: &T) -> Result<()> {
+    pub(super) fn launch_whole<T>(
+        &self,
+        kernel: &str,
+        launch: TokenLaunch,
+        whole: &T,
+    ) -> Result<()> {
         let arguments = [std::ptr::from_ref(whole).cast()];
         let grid = [launch.blocks, 1];
         Ok(self.launch(kernel, grid, PRODUCT_THREADS, launch.shared, &arguments)?)
@@ -283,7 +288,7 @@ impl Passes<'_> {
     }
 
     /// Attention up to the digits of the output projection's input.
-    fn tensor_attention(
+    pub(super) fn tensor_attention(
         &self,
         caches: &[Option<KvLayer>],
         number: usize,
@@ -293,17 +298,8 @@ impl Passes<'_> {
         let (work, config) = (self.work(), &self.text.layers[number]);
         let heads = self.text.num_attention_heads;
         if !has_attention(heads, config, self.kv) {
-            self.attention_of_token(caches, number, turns)?;
-            let input = Input::plain(work.attention);
-            let columns = (heads * config.head_dim) as i32;
-            let (out, stride) = (work.attention_digits, 0u64);
-            let arguments = [
-                std::ptr::from_ref(&input).cast(),
-                std::ptr::from_ref(&columns).cast(),
-                std::ptr::from_ref(&out).cast(),
-                std::ptr::from_ref(&stride).cast(),
-            ];
-            return Ok(self.launch("digits", [1, 1], GEMV_THREADS, 0, &arguments)?);
+            let ahead = [span(ahead), Span::default()];
+            return self.attention_of_token(caches, number, turns, work.attention_digits, ahead);
         }
         let vectors = self.layout.vectors.layers[number];
         let [q, k, v] = qkv_addresses(work.qkv, self.text, config);

@@ -9,7 +9,7 @@ use crate::error::Result;
 use w4pack_format::config::LayerConfig;
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
-    Attention, Epilogue, GEMV_THREADS, Gemv, Input, KvLayer, Matrix, digit_bytes, row_shape,
+    Attention, Epilogue, GEMV_THREADS, Gemv, Input, KvLayer, Matrix, Span, digit_bytes, row_shape,
 };
 
 /// The pieces of a full layer that the last block joins by itself; above, a kernel does.
@@ -40,6 +40,9 @@ impl Passes<'_> {
         per_layer: Address,
         turns: Address,
     ) -> Result<()> {
+        if self.chains {
+            return self.chained_token_layers(caches, layers, x, per_layer, turns);
+        }
         if self.tensor_token {
             return self.tensor_token_layers(caches, layers, x, per_layer, turns);
         }
@@ -94,7 +97,7 @@ impl Passes<'_> {
         let input = self.input(&stream, vectors.input_norm, next);
         self.gemv(&qkv(weights), input, work.qkv, Epilogue::Store)?;
         let at = if next == 0 { stream.at } else { next };
-        self.attention_of_token(caches, number, turns)?;
+        self.attention_of_token(caches, number, turns, 0, [Span::default(); 2])?;
         let input = Input::plain(work.attention);
         self.gemv(&[weights.o_proj.matrix], input, attention_out, Epilogue::Store)?;
 
@@ -190,11 +193,14 @@ impl Passes<'_> {
         Ok(self.launch(gemv.kernel(), [blocks, 1], GEMV_THREADS, shared, &arguments![gemv])?)
     }
 
+    /// To numbers, or to digits where `digits_out` is an address; blocks without positions ask for what lies `ahead`.
     pub(super) fn attention_of_token(
         &self,
         caches: &[Option<KvLayer>],
         number: usize,
         turns: Address,
+        digits_out: Address,
+        ahead: [Span; 2],
     ) -> Result<()> {
         let (work, config) = (self.work(), &self.text.layers[number]);
         let vectors = self.layout.vectors.layers[number];
@@ -218,16 +224,18 @@ impl Passes<'_> {
             k_norm: vectors.k_norm,
             turns: turns + 8 * vectors.first_pair as u64,
             out: work.attention,
+            digits_out,
             pieces: work.pieces,
             piece_state: work.piece_state,
             finished: work.finished,
             step: work.step,
+            ahead,
             epsilon: self.epsilon(),
             pairs: config.rope.rotated_pairs as i32,
             heads: heads as i32,
             max_pieces: max_pieces as i32,
             join_here: i32::from(join_here),
-            padding: 0,
+            rows: rows as i32,
         };
         let kernel = format!("attention_{}_{}_{rows}", self.kv.name(), config.head_dim);
         self.launch(&kernel, [max_pieces, heads / rows], 128, 0, &arguments![attention])?;
