@@ -30,7 +30,8 @@ pub struct CudaOptions {
     /// Let blocks of one launch take steps that depend on each other, in clusters or in chains, where the card
     /// can; the result is the same.
     pub clusters: bool,
-    /// Whether the card begins with an answer's next token before the host asks for it; the result is the same.
+    /// Whether the card begins with an answer's next token before the host asks for it, where there are few slots;
+    /// the result is the same.
     pub ahead: RunAhead,
     /// Kernels by name, see [`w4pack_kernels::cuda::images`]; `None`: the card's.
     pub kernels: Option<String>,

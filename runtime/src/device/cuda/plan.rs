@@ -82,7 +82,7 @@ pub struct Wish {
     pub slots: usize,
     /// Tokens of one sequence that are tried together at most; 1: none are.
     pub tried: usize,
-    /// Whether steps may be run ahead, which takes each slot's step twice.
+    /// Whether steps may be run ahead, which takes each slot's step twice, of [`MOST_SLOTS_AHEAD`] slots at most.
     pub ahead: bool,
     /// Of the card.
     pub multiprocessors: usize,
@@ -116,6 +116,10 @@ const KERNELS_OF_LAYER: [usize; 2] = [9, 12];
 /// Numbers of tokens tried in one pass for which there is a captured graph; others are filled up.
 pub(super) const TRIED: [usize; 3] = [2, 4, MOST_TRIED];
 
+/// Slots of which steps run ahead: more of them mostly go together, and what the driver takes for their steps is only
+/// roughly known.
+pub(super) const MOST_SLOTS_AHEAD: usize = 8;
+
 /// Bytes of the host's memory for which the card keeps a byte of page table: 8 for a page of 4 KiB.
 const MAPPED: usize = 512;
 
@@ -123,7 +127,8 @@ const MAPPED: usize = 512;
 /// `mapped` bytes of the host's memory.
 pub(super) fn driver_bytes(layers: usize, wish: &Wish, mapped: usize) -> usize {
     let tried = TRIED.iter().filter(|&&tokens| tokens <= wish.tried).count();
-    let alone = if wish.ahead { 2 * wish.slots } else { wish.slots };
+    let is_twice = wish.ahead && wish.slots <= MOST_SLOTS_AHEAD;
+    let alone = if is_twice { 2 * wish.slots } else { wish.slots };
     let together = wish.slots.min(BATCH_TOKENS) - 1 + tried;
     let kernels = KERNELS_OF_LAYER.map(|of_layer| layers * of_layer + 20);
     let graphs = (alone * kernels[0] + together * kernels[1]) * GRAPH_NODE;

@@ -107,7 +107,9 @@ fn packed_weights(text: &TextConfig) -> Weights<Stored> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{KvType, TablePlace, plan, plan_with_chunk, plan_with_tried};
+    use super::super::plan::{
+        KvType, MOST_SLOTS_AHEAD, TablePlace, driver_bytes, plan, plan_with_chunk, plan_with_tried,
+    };
     use super::*;
     use crate::device::MOST_TRIED;
     use crate::error::RuntimeError;
@@ -154,6 +156,13 @@ mod tests {
     /// The plan for chunks of `wish.chunk` tokens.
     fn plan_with(text: &TextConfig, wish: &Wish) -> Result<Plan> {
         plan(text, &packed_weights(text), wish)
+    }
+
+    #[test]
+    fn a_second_graph_of_a_step_is_planned_for_few_slots_only() {
+        let with = |slots, ahead| driver_bytes(35, &Wish { slots, ahead, ..wish(4096, None) }, 0);
+        assert!(with(MOST_SLOTS_AHEAD, true) > with(MOST_SLOTS_AHEAD, false));
+        assert_eq!(with(MOST_SLOTS_AHEAD + 1, true), with(MOST_SLOTS_AHEAD + 1, false));
     }
 
     #[test]
