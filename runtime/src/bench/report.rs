@@ -166,7 +166,8 @@ impl fmt::Display for Report {
 fn figures(speed: f64) -> String {
     match speed {
         slow if slow < 100.0 => format!("{slow:.2}"),
-        fast => format!("{fast:.1}"),
+        usual if usual < 10_000.0 => format!("{usual:.1}"),
+        fast => format!("{fast:.0}"),
     }
 }
 
@@ -181,5 +182,12 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert_eq!(median(&[5.0]), 5.0);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn columns_of_fast_prompts_stay_apart() {
+        let figures = [9.876, 98.76, 987.6, 9_876.5, 98_765.4, 987_654.3].map(figures);
+        assert_eq!(figures, ["9.88", "98.76", "987.6", "9876.5", "98765", "987654"]);
+        assert!(figures.iter().all(|one| 2 * one.len() + 1 < 15));
     }
 }
