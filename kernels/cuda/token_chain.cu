@@ -4,7 +4,8 @@
 // do. So the blocks of several products are one grid, those of the first in front. A block asks for its weights
 // as soon as it runs, then waits until all blocks of the product before have counted themselves.
 // Blocks start in the order of their numbers, so that what a block waits for is running or done, however few
-// of them a card holds at once.
+// of them a card holds at once. CUDA promises no order; all cards are known to keep this one, and a number drawn
+// by each block instead would cost every launch a trip to memory.
 //
 // All of it is multiplied on ordinary cores, which every card has: a Turing card reads 6 times slower than they
 // multiply. The digits of what attention, MLP and gate give are made once, by the block that has

@@ -1,13 +1,13 @@
 //! Products of one token chained in one launch, against one launch each on ordinary cores: the same bits.
 
 use crate::bench::{Bench, activations, weight};
+use crate::clusters::of_e2bs_widths;
 use crate::kernels::launch_gemv;
 use crate::support::random;
 use crate::token::ordinary;
 use crate::{open, shared_card};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
@@ -229,24 +229,8 @@ fn answers_with_and_without_chains_are_the_same_to_the_bit() {
     if !has_chain(&open()) {
         return;
     }
-    let mut config = random::config();
-    let kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"];
-    for (name, value) in [
-        ("num_hidden_layers", json!(4)),
-        ("layer_types", json!(kinds)),
-        ("num_kv_shared_layers", json!(2)),
-        ("num_attention_heads", json!(8)),
-        ("num_key_value_heads", json!(1)),
-        ("head_dim", json!(256)),
-        ("global_head_dim", json!(512)),
-        ("hidden_size", json!(1536)),
-        ("intermediate_size", json!(6144)),
-        ("hidden_size_per_layer_input", json!(256)),
-    ] {
-        config[name] = value;
-    }
     let folder = tempfile::tempdir().expect("a folder");
-    random::packed_with(config, 12, &[ScaleDtype::F16]).write(folder.path());
+    random::packed_with(of_e2bs_widths(), 12, &[ScaleDtype::F16]).write(folder.path());
     for products in [Products::Mma, Products::Ffma] {
         let answer = |chains: bool| {
             let mut device = device(folder.path(), products, chains);

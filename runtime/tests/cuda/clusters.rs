@@ -119,21 +119,8 @@ fn long_rows_in_clusters_are_those_of_one_kernel() {
     }
 }
 
-fn device(folder: &Path, clusters: bool) -> CudaDevice {
-    let checkpoint = Arc::new(Checkpoint::open_folder(folder).expect("it opens"));
-    let (memory, products) = (Some(1 << 30), Some(Products::Mma));
-    let options =
-        CudaOptions { memory, products, context: Some(64), clusters, ..CudaOptions::default() };
-    CudaDevice::load(&checkpoint, options, &mut |_| {}).expect("it fits the card")
-}
-
-/// E2B's widths in four layers, decoded over the window's edge.
-#[test]
-fn answers_with_and_without_clusters_are_the_same_to_the_bit() {
-    let Some(_card) = shared_card() else { return };
-    if !has_clusters(&open()) {
-        return;
-    }
+/// E2B's widths in four layers, of which two own keys and values.
+pub(crate) fn of_e2bs_widths() -> serde_json::Value {
     let mut config = random::config();
     let kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"];
     for (name, value) in [
@@ -150,8 +137,26 @@ fn answers_with_and_without_clusters_are_the_same_to_the_bit() {
     ] {
         config[name] = value;
     }
+    config
+}
+
+fn device(folder: &Path, clusters: bool) -> CudaDevice {
+    let checkpoint = Arc::new(Checkpoint::open_folder(folder).expect("it opens"));
+    let (memory, products) = (Some(1 << 30), Some(Products::Mma));
+    let options =
+        CudaOptions { memory, products, context: Some(64), clusters, ..CudaOptions::default() };
+    CudaDevice::load(&checkpoint, options, &mut |_| {}).expect("it fits the card")
+}
+
+/// E2B's widths in four layers, decoded over the window's edge.
+#[test]
+fn answers_with_and_without_clusters_are_the_same_to_the_bit() {
+    let Some(_card) = shared_card() else { return };
+    if !has_clusters(&open()) {
+        return;
+    }
     let folder = tempfile::tempdir().expect("a folder");
-    random::packed_with(config, 12, &[ScaleDtype::F16]).write(folder.path());
+    random::packed_with(of_e2bs_widths(), 12, &[ScaleDtype::F16]).write(folder.path());
     let answer = |clusters: bool| {
         let mut device = device(folder.path(), clusters);
         assert!(device.takes_tokens_on_tensor_cores());
