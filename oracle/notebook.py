@@ -16,7 +16,8 @@ from nbclient.exceptions import CellExecutionError
 def main() -> int:
     path = Path(sys.argv[1])
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}})
+    # For machines with other work: a cell takes seconds, and so does the kernel's start.
+    client = NotebookClient(notebook, timeout=600, startup_timeout=600, resources={"metadata": {"path": str(path.parent)}})
     try:
         client.execute()
     except CellExecutionError as error:

@@ -27,6 +27,10 @@ browser = subprocess.Popen(
 )
 
 
+# Seconds in which anything must have come about, on any machine.
+PATIENCE = 120
+
+
 class Page:
     """One tab, spoken to by Chromium's own protocol."""
 
@@ -36,7 +40,8 @@ class Page:
                 break
         else:
             raise SystemExit("Chromium did not start")
-        self.socket = contextlib.ExitStack().enter_context(connect(found[1], max_size=None, proxy=None))
+        self.socket = contextlib.ExitStack().enter_context(connect(
+            found[1], max_size=None, proxy=None, open_timeout=PATIENCE, ping_timeout=PATIENCE))
         self.numbers = itertools.count(1)
         self.session = None
         self.requests = []
@@ -53,7 +58,7 @@ class Page:
             message["sessionId"] = self.session
         self.socket.send(json.dumps(message))
         while True:
-            reply = json.loads(self.socket.recv(timeout=60))
+            reply = json.loads(self.socket.recv(timeout=PATIENCE))
             if reply.get("method") == "Network.requestWillBeSent":
                 self.requests.append(reply["params"]["request"]["url"])
             if reply.get("method") == "Runtime.exceptionThrown":
@@ -67,16 +72,16 @@ class Page:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    def wait(self, script, patience=60):
-        end = time.time() + patience
+    def wait(self, script):
+        end = time.time() + PATIENCE
         while not self.run(f"Promise.resolve({script}).then(value => !!value)"):
             assert time.time() < end, (script, self.run("document.body.innerText"))
             time.sleep(0.02)
 
-    def open(self, address, patience=60):
+    def open(self, address):
         # A script that runs before the new document is whole sees the blank one, or half the page.
         self.call("Page.navigate", url=address)
-        end = time.time() + patience
+        end = time.time() + PATIENCE
         while self.run("location.href + ' ' + document.readyState") != f"{address} complete":
             assert time.time() < end, f"{address} was not loaded"
             time.sleep(0.02)
@@ -98,6 +103,8 @@ def force(*tokens):
     return "force: " + json.dumps(tokens)
 
 
+# An answer of minutes, on any machine: whoever looks finds it on its way, however late.
+LONG = [{"pause": 20}, ["word ", 10_000]]
 LAST = "document.querySelector('#chat .turn:last-child')"
 WEATHER = [{"type": "function", "function": {"name": "get_weather", "description": "Current weather for a city",
             "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
@@ -142,7 +149,7 @@ def markup(page):
 
 
 def stop(page):
-    page.say(force(["word ", 1500]))
+    page.say(force(*LONG))
     page.wait(f"({LAST}.querySelector('.text') || {{textContent: ''}}).textContent.length > 20")
     assert page.run("!at('stop').hidden && at('send').hidden")
     page.run("at('stop').click()")
@@ -232,7 +239,7 @@ def dark(page):
     assert page.run(back) != light
     for part in (question, thought, call):
         part(page)
-    page.say(force(["word ", 1500]))
+    page.say(force(*LONG))
     page.wait(f"({LAST}.querySelector('.text') || {{textContent: ''}}).textContent.length > 20")
     page.run("at('stop').click()")
     page.idle()

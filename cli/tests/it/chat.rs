@@ -172,7 +172,10 @@ fn faults_are_named_and_end_nothing() {
 fn an_interrupt_stops_the_answer_and_not_the_program() {
     let chat = Chat::new();
     let endless = chat.path("endless");
-    w4pack_fixtures::write(&Shape::tiny(), &endless, &FixtureOptions::default(), &|_, _| {
+    // More than a pipe holds, so that it waits for this test, however late that reads on.
+    let mut shape = Shape::tiny();
+    shape.text.positions = 1 << 17;
+    w4pack_fixtures::write(&shape, &endless, &FixtureOptions::default(), &|_, _| {
         ControlFlow::Continue(())
     })
     .unwrap();

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 fn sum() -> Value {
     json!({"messages": [{"role": "user", "content": "What's 17+25?"}], "temperature": 0})
@@ -65,26 +66,37 @@ fn answers_that_run_end_before_the_server_does() {
 fn a_signal_while_a_long_prompt_is_read_ends_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let model = packed(folder.path());
-    for (grace, status, said) in [("60", 200, "\"finish_reason\""), ("0", 503, "shutting_down")] {
+    let prompt = json!({"prompt": vec![100; 8000], "max_tokens": 1}).to_string();
+    // Sends a signal while the prompt is read: whether the answer was still out, and what it was.
+    let interrupted = |grace: &str| {
         let long = ["--model", &model, "--context", "8192", "--chunk", "8", "--grace", grace];
         let served = Served::start(&long, &[]);
-        let prompt = json!({"prompt": vec![100; 8000], "max_tokens": 1});
-        std::thread::scope(|scope| {
-            let asked =
-                scope.spawn(|| served.send("POST", "/v1/completions", &[], &prompt.to_string()));
-            let reads = || served.send("GET", "/metrics", &[], "").1.contains("\nw4pack_running 1");
-            while !reads() {
-                assert!(!asked.is_finished(), "it was read before anybody could look");
-            }
+        let page = || served.send("GET", "/metrics", &[], "").1;
+        let answer = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| served.send("POST", "/v1/completions", &[], &prompt));
+            while !page().contains("\nw4pack_running 1") && !asked.is_finished() {}
             served.signal("TERM");
-            let (found, body) = asked.join().unwrap();
-            assert_eq!(found, status, "--grace {grace}: {body}");
-            assert!(body.contains(said), "{body}");
+            (!asked.is_finished(), asked.join().unwrap())
         });
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         assert_eq!(served.end(), (Some(0), String::new()));
-        assert!(begun.elapsed().as_secs() < 5, "nothing is left to wait for");
-    }
+        assert!(begun.elapsed() < Duration::from_secs(120), "nothing is left to wait for");
+        answer
+    };
+    // Where this test stands still for the seconds that reading takes the signal comes too late.
+    let is_let_go_on = || {
+        let (was_out, (status, body)) = interrupted("600");
+        assert!(status == 200 && body.contains("\"finish_reason\""), "{status}: {body}");
+        was_out
+    };
+    assert!((0..5).any(|_| is_let_go_on()), "it was read before anybody could look");
+    let is_broken_off = || {
+        let (_, (status, body)) = interrupted("0");
+        let whole = status == 200 && body.contains("\"finish_reason\"");
+        assert!(whole || (status == 503 && body.contains("shutting_down")), "{status}: {body}");
+        !whole
+    };
+    assert!((0..5).any(|_| is_broken_off()), "it was answered each time");
 }
 
 /// Addresses of either kind are listened on, and a grace beyond all clocks is one without an end.

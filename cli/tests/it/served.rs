@@ -44,7 +44,7 @@ impl Served {
         let served = Served { child, stdout, stderr, address };
         let begun = Instant::now();
         while served.send("GET", "/health", &[], "").0 != 200 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it is never ready");
+            assert!(begun.elapsed() < Duration::from_secs(120), "it is never ready");
             std::thread::sleep(Duration::from_millis(20));
         }
         served

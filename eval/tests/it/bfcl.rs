@@ -65,7 +65,7 @@ fn a_server_is_asked_and_its_tool_calls_are_judged() {
         concurrency: 4,
         retries: 0,
         first_wait: Duration::ZERO,
-        timeout: Duration::from_secs(30),
+        timeout: Duration::from_secs(120),
     })
     .unwrap();
     let records = run(&questions, &answerer, &options("bfcl", None), &mut |_| {}).unwrap();

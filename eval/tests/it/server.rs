@@ -1,9 +1,11 @@
 //! A server behind a URL: what it is asked, and what becomes of its errors.
 
 use crate::support::server::{Server, completion};
-use crate::support::{options, recall_questions, recalled, text};
+use crate::support::{Nobody, options, recall_questions, recalled, text};
 use serde_json::json;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use w4pack_eval::{EvalError, ServerAnswerer, ServerOptions, run};
 use w4pack_runtime::Sampling;
 
@@ -15,7 +17,8 @@ fn to(server: &Server) -> ServerOptions {
         concurrency: 1,
         retries: 2,
         first_wait: Duration::from_millis(1),
-        timeout: Duration::from_secs(30),
+        // Longer than this machine stands still: a request given up would be one more.
+        timeout: Duration::from_secs(120),
     }
 }
 
@@ -64,20 +67,33 @@ fn settings_beyond_greedy_are_sent() {
 
 #[test]
 fn many_at_once_give_the_file_of_one_after_another() {
-    let server = Server::start(|_, request| {
-        std::thread::sleep(Duration::from_millis(5));
+    // Of several at once the first waits for another one to come.
+    let (several, come) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (are_several, count) = (several.clone(), come.clone());
+    let server = Server::start(move |_, request| {
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        let begun = Instant::now();
+        while are_several.load(Ordering::SeqCst)
+            && number == 0
+            && count.load(Ordering::SeqCst) < 2
+            && begun.elapsed() < Duration::from_secs(60)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         right(request)
     });
     let folder = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
     for concurrency in [1, 8] {
+        several.store(concurrency > 1, Ordering::SeqCst);
+        come.store(0, Ordering::SeqCst);
         let answerer = ServerAnswerer::new(ServerOptions { concurrency, ..to(&server) }).unwrap();
         let out = folder.path().join(format!("{concurrency}.jsonl"));
         run(&recall_questions(), &answerer, &options("recall", Some(&out)), &mut |_| {}).unwrap();
         files.push(text(&out));
     }
     assert_eq!(files[0], files[1]);
-    let most = server.most_at_once.load(std::sync::atomic::Ordering::SeqCst);
+    let most = server.most_at_once.load(Ordering::SeqCst);
     assert!((2..=8).contains(&most), "{most} at once");
 }
 
@@ -128,9 +144,9 @@ fn failures_may_count_as_wrong_but_not_a_lost_connection() {
     assert!(records[1].error.as_ref().unwrap().contains("too long"));
     assert!(records[2].error.as_ref().unwrap().contains("not JSON"));
 
-    let gone = to(&server);
-    drop(server);
-    let answerer = ServerAnswerer::new(gone).unwrap();
+    let nobody = Nobody::new();
+    let url = format!("http://{}/v1", nobody.address());
+    let answerer = ServerAnswerer::new(ServerOptions { url, ..to(&server) }).unwrap();
     let error = run(&recall_questions()[..1], &answerer, &forgiving, &mut |_| {}).unwrap_err();
     assert!(matches!(error, EvalError::NoAnswer { .. }), "{error}");
     assert!(error.to_string().contains("no reply from"), "{error}");

@@ -153,9 +153,8 @@ fn field_case_27_offline_opens_no_connection() {
 fn without_a_network_the_cache_answers_and_says_so() {
     let scene = Scene::new();
     let folder = scene.hub().folder(&name(), "main").unwrap();
-    // A port that nobody listens at.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let endpoint = format!("http://{free}");
+    let nobody = Nobody::new();
+    let endpoint = format!("http://{}", nobody.address());
     let hub = Hub::new(Settings { endpoint, ..scene.settings() }, scene.heard.clone()).unwrap();
     assert_eq!(hub.folder(&name(), "main").unwrap(), folder);
     assert!(scene.heard.notes().contains("going on with what is at hand"));

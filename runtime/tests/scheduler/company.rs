@@ -3,6 +3,7 @@
 use crate::hearing::*;
 use crate::support::random;
 use std::ops::ControlFlow;
+use std::sync::mpsc::channel;
 use w4pack_runtime::scheduler::Job;
 use w4pack_runtime::{Adjustments, Allowed, Constraint, FinishReason, Request, Result, Sampling};
 
@@ -121,19 +122,24 @@ fn answers_are_those_of_the_engine() {
 #[test]
 fn a_long_prompt_and_a_running_answer_take_turns() {
     let scheduler = scheduler(2, 8, 8);
-    let (sender, order) = std::sync::mpsc::channel();
+    let (sender, order) = channel();
+    // The answer runs before the prompt comes, and waits for it at its first token.
+    let (go_on, wait) = channel::<()>();
     let short = {
-        let sender = sender.clone();
+        let (sender, mut is_held) = (sender.clone(), true);
         submit(&scheduler, job(random::tokens(4, 1), 200), move |heard| {
             if let Heard::Token(_) = heard {
                 let _ = sender.send('t');
+                if std::mem::take(&mut is_held) {
+                    let _ = wait.recv_timeout(LIMIT);
+                }
             }
             ControlFlow::Continue(())
         })
         .expect("it is taken")
     };
-    // The answer runs before the prompt comes.
-    while !matches!(short.recv_timeout(LIMIT).expect("it goes on"), Heard::Token(_)) {}
+    let next = || short.recv_timeout(LIMIT).expect("it goes on");
+    while !matches!(next(), Heard::Reading { read: 4, .. }) {}
     let long = submit(&scheduler, job(random::tokens(400, 2), 1), move |heard| {
         if let Heard::Reading { .. } = heard {
             let _ = sender.send('r');
@@ -141,6 +147,7 @@ fn a_long_prompt_and_a_running_answer_take_turns() {
         ControlFlow::Continue(())
     })
     .expect("it is taken");
+    go_on.send(()).expect("it waits");
     hear(&long).expect("it ends well");
     hear(&short).expect("it ends well");
     let order: String = order.iter().collect();
@@ -155,12 +162,18 @@ fn a_long_prompt_and_a_running_answer_take_turns() {
 #[test]
 fn prompts_take_turns() {
     let scheduler = scheduler(2, 8, 4);
-    let (sender, order) = std::sync::mpsc::channel();
+    let (sender, order) = channel();
+    // The long one waits before its first chunk for the short one.
+    let (go_on, wait) = channel::<()>();
+    let mut wait = Some(wait);
     let events: Vec<_> = [('a', 400), ('b', 40)]
         .into_iter()
         .map(|(name, length)| {
-            let sender = sender.clone();
+            let (sender, mut wait) = (sender.clone(), wait.take());
             submit(&scheduler, job(random::tokens(length, 1), 1), move |heard| {
+                if let Some(wait) = wait.take() {
+                    let _ = wait.recv_timeout(LIMIT);
+                }
                 if let Heard::Token(_) = heard {
                     let _ = sender.send(name);
                 }
@@ -169,6 +182,7 @@ fn prompts_take_turns() {
             .expect("it is taken")
         })
         .collect();
+    go_on.send(()).expect("it waits");
     events.iter().for_each(|events| drop(hear(events).expect("it ends well")));
     drop(sender);
     assert_eq!(order.iter().collect::<String>(), "ba");

@@ -94,7 +94,7 @@ fn the_page_in_chromium() {
         eprintln!("skipped: there is no Chromium (W4PACK_CHROMIUM), the page is not tried");
         return;
     }
-    let running = Running::start();
+    let running = Running::with(&Setup { context: 8192, ..Setup::default() });
     let mut command = Command::new(python);
     command.arg(clients().join("page.py")).arg(running.url()).arg(chromium);
     command.args(std::env::var_os("W4PACK_SCREENSHOTS"));

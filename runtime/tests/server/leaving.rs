@@ -5,17 +5,25 @@ use serde_json::{Value, json};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
+/// An answer that takes 20 s at least, on any machine.
 fn long(stream: bool) -> Value {
-    let tokens = json!([["word ", 4000]]);
-    with(force(tokens), json!({"max_tokens": 4000, "stream": stream}))
+    let tokens = json!([{"pause": 10}, ["word ", 2000]]);
+    with(force(tokens), json!({"max_tokens": 2000, "stream": stream}))
 }
 
-/// Another client is served at once, on the only slot there is.
-fn answers_at_once(running: &Running) {
-    let begun = Instant::now();
-    let reply = running.chat(&question("What's 17+25?"));
-    assert_eq!(reply.json()["choices"][0]["message"]["content"], "42");
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+/// When somebody has left, another client is served at once, on the only slot there is. Returns how often
+/// somebody left.
+fn frees_its_slot(running: &Running, leave: impl Fn()) -> f64 {
+    let before = running.metric("w4pack_cancelled_total");
+    let mut left = 0.0;
+    in_time("the next client's answer", Duration::from_secs(5), || {
+        leave();
+        left += 1.0;
+        let reply = running.chat(&question("What's 17+25?"));
+        assert_eq!(reply.json()["choices"][0]["message"]["content"], "42");
+    });
+    running.wait_for_metric("w4pack_cancelled_total", |cancelled| cancelled == before + left);
+    left
 }
 
 fn one_slot() -> Running {
@@ -25,36 +33,35 @@ fn one_slot() -> Running {
 #[test]
 fn field_case_24_a_stream_that_is_left_frees_its_slot() {
     let running = one_slot();
-    let mut stream = http::Stream::open(running.address, "/v1/chat/completions", &long(true));
-    for _ in 0..3 {
-        assert!(stream.next().is_some());
-    }
-    drop(stream);
-    answers_at_once(&running);
-    running.wait_for_metric("w4pack_cancelled_total", |cancelled| cancelled == 1.0);
+    frees_its_slot(&running, || {
+        let mut stream = http::Stream::open(running.address, "/v1/chat/completions", &long(true));
+        for _ in 0..3 {
+            assert!(stream.next().is_some());
+        }
+    });
     running.wait_for_metric("w4pack_running", |running| running == 0.0);
 }
 
 #[test]
 fn field_case_24_a_request_without_a_stream_that_is_left_frees_its_slot() {
     let running = one_slot();
-    let held = http::send_and_hold(running.address, "/v1/chat/completions", &long(false));
-    running.wait_for_metric("w4pack_running", |running| running == 1.0);
-    drop(held);
-    answers_at_once(&running);
-    running.wait_for_metric("w4pack_cancelled_total", |cancelled| cancelled == 1.0);
+    frees_its_slot(&running, || {
+        let held = http::send_and_hold(running.address, "/v1/chat/completions", &long(false));
+        running.wait_for_metric("w4pack_running", |running| running == 1.0);
+        drop(held);
+    });
 }
 
 #[test]
 fn field_case_24_a_client_that_leaves_during_the_prompt_frees_its_slot() {
     let running = one_slot();
     let prompt = with(question(&"7".repeat(8000)), json!({"stream": true}));
-    let held = http::send_and_hold(running.address, "/v1/chat/completions", &prompt);
-    running.wait_for_metric("w4pack_running", |running| running == 1.0);
-    drop(held);
-    answers_at_once(&running);
-    running.wait_for_metric("w4pack_cancelled_total", |cancelled| cancelled == 1.0);
-    assert_eq!(running.metric("w4pack_answers_total"), 1.0, "only the other one was answered");
+    let left = frees_its_slot(&running, || {
+        let held = http::send_and_hold(running.address, "/v1/chat/completions", &prompt);
+        running.wait_for_metric("w4pack_running", |running| running == 1.0);
+        drop(held);
+    });
+    assert_eq!(running.metric("w4pack_answers_total"), left, "only the other one was answered");
 }
 
 #[test]
@@ -89,7 +96,7 @@ fn a_server_that_stops_at_once_says_so_to_those_who_listen() {
     let error: Value = serde_json::from_str(&last).expect("an error is JSON");
     assert_eq!(error["error"]["code"], "shutting_down", "{last}");
     stopping.join().expect("no panic").expect("it stopped");
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
 /// HTTP/1.1 lets a client end its writing side behind its request. While the prompt is read, while it
@@ -126,14 +133,14 @@ fn a_client_that_only_ends_its_writing_side_is_answered() {
 fn a_client_that_ends_one_side_and_then_leaves_is_noticed() {
     let running = one_slot();
     for stream in [false, true] {
-        let held = http::send_and_hold(running.address, "/v1/chat/completions", &long(stream));
-        running.wait_for_metric("w4pack_running", |running| running == 1.0);
-        held.shutdown(Shutdown::Write).expect("it can be half closed");
-        std::thread::sleep(Duration::from_millis(100));
-        drop(held);
-        answers_at_once(&running);
+        frees_its_slot(&running, || {
+            let held = http::send_and_hold(running.address, "/v1/chat/completions", &long(stream));
+            running.wait_for_metric("w4pack_running", |running| running == 1.0);
+            held.shutdown(Shutdown::Write).expect("it can be half closed");
+            std::thread::sleep(Duration::from_millis(100));
+            drop(held);
+        });
     }
-    running.wait_for_metric("w4pack_cancelled_total", |cancelled| cancelled == 2.0);
 
     let idle = std::net::TcpStream::connect(running.address).expect("it listens");
     idle.shutdown(Shutdown::Write).expect("it can be half closed");

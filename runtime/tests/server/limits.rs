@@ -2,8 +2,7 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -63,21 +62,30 @@ fn a_body_must_be_called_json_and_have_a_bounded_length() {
 #[test]
 fn slow_heads_and_bodies_are_not_waited_for() {
     let mut setup = Setup::default();
-    setup.server.patience = Duration::from_millis(300);
+    let patience = Duration::from_millis(300);
+    setup.server.patience = patience;
     let running = Running::with(&setup);
+    // Where this machine stands still before the bytes are sent it is this client that is slow: once more.
+    let send = |bytes: &[u8]| loop {
+        let begun = Instant::now();
+        let connection = http::send(running.address, bytes);
+        if begun.elapsed() < patience / 2 {
+            return connection;
+        }
+    };
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
-    let begun = Instant::now();
-    let mut slow = TcpStream::connect(running.address).expect("it listens");
-    slow.write_all(&head.as_bytes()[..40]).expect("it is sent");
-    let mut rest = Vec::new();
-    slow.read_to_end(&mut rest).expect("the server closes");
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    in_time("the end of half a head", Duration::from_secs(20), || {
+        let mut rest = Vec::new();
+        let mut slow = send(&head.as_bytes()[..40]);
+        slow.read_to_end(&mut rest).expect("the server closes");
+    });
     let body = format!("{head}content-type: application/json\r\ncontent-length: 100\r\n\r\n{{");
-    let response = http::raw(running.address, body.as_bytes());
+    let response = http::rest(send(body.as_bytes()));
     assert_eq!((response.status, response.error().0.as_str()), (408, "body_too_slow"));
     // An answer may take longer than that.
-    let long = with(force(json!([["word ", 1500]])), json!({"max_tokens": 1500}));
-    assert_eq!(running.chat(&long).status, 200);
+    let long = force(json!([{"pause": 5}, ["word ", 100]])).to_string();
+    let long = http::request("POST", "/v1/chat/completions", &[JSON], long.as_bytes());
+    assert_eq!(http::rest(send(&long)).status, 200);
 }
 
 #[test]
@@ -105,17 +113,18 @@ fn wrong_paths_and_methods() {
 #[test]
 fn a_full_queue_is_told_at_once() {
     let running = Running::with(&Setup { slots: 1, queue: 1, ..Setup::default() });
-    let long = with(force(json!([["word ", 1500]])), json!({"max_tokens": 1500, "stream": true}));
-    // One is made, one waits.
+    let tokens = json!([{"pause": 20}, ["word ", 1500]]);
+    let long = with(force(tokens), json!({"max_tokens": 1500, "stream": true}));
+    // One is made, one waits, and both for longer than this test takes.
     let mut first = http::Stream::open(running.address, "/v1/chat/completions", &long);
     first.next();
     let second = http::Stream::open(running.address, "/v1/chat/completions", &long);
     running.wait_for_metric("w4pack_running", |running| running == 1.0);
     running.wait_for_metric("w4pack_waiting", |waiting| waiting == 1.0);
     for stream in [false, true] {
-        let begun = Instant::now();
-        let response = running.chat(&with(question("x"), json!({"stream": stream})));
-        assert!(begun.elapsed() < Duration::from_secs(2));
+        let response = in_time("a refusal", Duration::from_secs(2), || {
+            running.chat(&with(question("x"), json!({"stream": stream})))
+        });
         assert_eq!((response.status, response.error().0.as_str()), (429, "rate_limit_exceeded"));
         let after = response.header("retry-after").and_then(|seconds| seconds.parse::<u64>().ok());
         assert!(after >= Some(1));

@@ -15,6 +15,9 @@ fn python(scene: &Scene, arguments: &[&str], variables: &[(&str, &str)]) -> Opti
         .env("HF_ENDPOINT", scene.fake.endpoint())
         .env("HF_HUB_DISABLE_TELEMETRY", "1")
         .env("HF_HUB_DISABLE_XET", "1")
+        // It gives up after 10 s otherwise, which a machine with other work may stand still.
+        .env("HF_HUB_ETAG_TIMEOUT", "120")
+        .env("HF_HUB_DOWNLOAD_TIMEOUT", "120")
         .env_remove("HF_HUB_OFFLINE")
         .envs(variables.iter().copied())
         .output()

@@ -1,6 +1,10 @@
 //! Answerers that say what a test wants.
 
+#[path = "../../../../testing/nobody.rs"]
+mod nobody;
 pub mod server;
+
+pub use nobody::Nobody;
 
 use serde_json::Value;
 use std::path::Path;

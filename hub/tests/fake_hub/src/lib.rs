@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::BufReader;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wire::{Answer, Request};
@@ -74,6 +75,9 @@ pub enum FaultKind {
     Overtaken(String),
     /// The right one, so many bytes at a time, with a pause before each.
     Drip(usize, Duration),
+    /// The right one, but only so many bytes of it, head included, until this is true or the client
+    /// has gone. Whatever a machine does meanwhile, a test finds the client there.
+    Held(usize, Arc<AtomicBool>),
     /// Nothing for so long, and then the connection ends.
     Silence(Duration),
     /// These bytes, whatever they are, and the connection ends.
@@ -303,7 +307,8 @@ impl State {
 fn spoiled(mut answer: Answer, fault: Option<FaultKind>) -> Answer {
     match fault {
         Some(FaultKind::Cut(after)) => answer.cut = Some(after),
-        Some(FaultKind::Drip(bytes, pause)) => answer.drip = Some((bytes, pause)),
+        Some(FaultKind::Drip(bytes, pause)) => answer.drip = Some(Box::new((bytes, pause))),
+        Some(FaultKind::Held(bytes, go_on)) => answer.held = Some((bytes, go_on)),
         Some(FaultKind::Silence(time)) => {
             std::thread::sleep(time);
             answer.raw = Some(Vec::new());

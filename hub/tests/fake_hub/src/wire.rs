@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A request as it came in.
@@ -56,7 +57,9 @@ pub struct Answer {
     /// The connection ends after so many of them, whatever was announced.
     pub cut: Option<usize>,
     /// So many at a time, after a pause.
-    pub drip: Option<(usize, Duration)>,
+    pub drip: Option<Box<(usize, Duration)>>,
+    /// So many bytes, head included, and the others when this is true.
+    pub held: Option<(usize, Arc<AtomicBool>)>,
     /// These bytes are sent instead of it all.
     pub raw: Option<Vec<u8>>,
 }
@@ -66,7 +69,8 @@ impl Answer {
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Answer {
         let body = Arc::new(body.into());
         let part = 0..body.len();
-        Answer { status, headers: Vec::new(), part, body, cut: None, drip: None, raw: None }
+        let (headers, raw) = (Vec::new(), None);
+        Answer { status, headers, part, body, cut: None, drip: None, held: None, raw }
     }
 
     /// With a JSON body.
@@ -119,12 +123,23 @@ impl Answer {
         }
         let length = self.part.len();
         head += &format!("Content-Length: {length}\r\n\r\n");
+        if let Some((first, go_on)) = &self.held {
+            let body: &[u8] = if is_head { &[] } else { &self.body[self.part.clone()] };
+            let all = [head.as_bytes(), body].concat();
+            let (first, others) = all.split_at(all.len().min(*first));
+            stream.write_all(first)?;
+            if !is_to_go_on(stream, go_on)? {
+                return Ok(false);
+            }
+            stream.write_all(others)?;
+            return Ok(true);
+        }
         stream.write_all(head.as_bytes())?;
         if is_head {
             return Ok(true);
         }
         let sent = self.cut.map_or(length, |cut| cut.min(length));
-        let (piece, pause) = self.drip.unwrap_or((usize::MAX, Duration::ZERO));
+        let (piece, pause) = self.drip.as_deref().copied().unwrap_or((usize::MAX, Duration::ZERO));
         for bytes in self.body[self.part.start..self.part.start + sent].chunks(piece) {
             std::thread::sleep(pause);
             stream.write_all(bytes)?;
@@ -132,6 +147,27 @@ impl Answer {
         stream.flush()?;
         Ok(self.cut.is_none())
     }
+}
+
+/// Waits until somebody says so; `false`: the client went before.
+fn is_to_go_on(stream: &TcpStream, go_on: &AtomicBool) -> io::Result<bool> {
+    let pause = Duration::from_millis(5);
+    stream.set_read_timeout(Some(pause))?;
+    while !go_on.load(Ordering::Relaxed) {
+        match stream.peek(&mut [0]) {
+            Ok(0) => return Ok(false),
+            // It sends on meanwhile.
+            Ok(_) => std::thread::sleep(pause),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::TimedOut
+                | io::ErrorKind::Interrupted => {}
+                _ => return Ok(false),
+            },
+        }
+    }
+    stream.set_read_timeout(None)?;
+    Ok(true)
 }
 
 /// Reads the next request of a connection; `None` where it ends.

@@ -2,17 +2,17 @@
 
 use crate::support::*;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use w4pack_fake_hub::wire::Answer;
 use w4pack_fake_hub::{FaultKind, Port, TOKEN};
 use w4pack_hub::{Hub, HubError, Retry, Settings};
 
 const LARGE: &str = "model.safetensors";
 
-/// Whoever gives nothing for a third of a second is given up.
+/// Whoever gives nothing for half a second is given up.
 fn impatient(scene: &Scene) -> std::sync::Arc<Hub> {
     let settings = scene.settings();
-    let retry = Retry { silence: Duration::from_millis(300), ..settings.retry };
+    let retry = Retry { silence: Duration::from_millis(500), ..settings.retry };
     Hub::new(Settings { retry, ..settings }, scene.heard.clone()).unwrap()
 }
 
@@ -20,12 +20,18 @@ fn impatient(scene: &Scene) -> std::sync::Arc<Hub> {
 fn a_drip_is_no_transfer_and_is_given_up() {
     let scene = Scene::new();
     scene.fake.fail("GET", "/blobs/", 99, FaultKind::Drip(1, Duration::from_millis(50)));
-    let begin = Instant::now();
-    let error = impatient(&scene).folder(&name(), "main").unwrap_err();
-    assert!(matches!(error, HubError::Network { .. }), "{error}");
-    assert!(error.to_string().contains("hardly gives anything"), "{error}");
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-    assert!(!scene.blob(LARGE).exists());
+    let mut said = Vec::new();
+    let is_given_up_for_it = |said: &mut Vec<String>| {
+        let error = in_time("a drip", Duration::from_secs(20), || {
+            impatient(&scene).folder(&name(), "main").unwrap_err()
+        });
+        assert!(matches!(error, HubError::Network { .. }), "{error}");
+        assert!(!scene.blob(LARGE).exists());
+        said.push(error.to_string());
+        error.to_string().contains("hardly gives anything")
+    };
+    // A server that is itself held up for half a second is silent instead, and given up for that.
+    assert!((0..5).any(|_| is_given_up_for_it(&mut said)), "{said:?}");
     // A slow line is another thing: it gets there.
     scene.fake.state().forget_faults();
     scene.fake.fail("GET", "/blobs/", 1, FaultKind::Drip(300_000, Duration::from_millis(50)));
@@ -36,11 +42,12 @@ fn a_drip_is_no_transfer_and_is_given_up() {
 fn silence_is_given_up_wherever_it_comes() {
     for holds in ["/revision/", "/blobs/"] {
         let scene = Scene::new();
-        scene.fake.fail("GET", holds, 99, FaultKind::Silence(Duration::from_secs(3)));
-        let begin = Instant::now();
-        let error = impatient(&scene).folder(&name(), "main").unwrap_err().to_string();
+        // It is the client that ends this: the server would not for longer than any test takes.
+        scene.fake.fail("GET", holds, 99, FaultKind::Silence(Duration::from_secs(3600)));
+        let error = in_time("silence", Duration::from_secs(20), || {
+            impatient(&scene).folder(&name(), "main").unwrap_err().to_string()
+        });
         assert!(error.contains("did not answer in time"), "{error}");
-        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     }
 }
 
@@ -141,7 +148,7 @@ fn a_pause_may_be_asked_for_by_a_date() {
     };
     let (now, then) = ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:38 GMT");
     scene.fake.fail("GET", "/revision/", 1, busy(now, then));
-    let begin = Instant::now();
+    let begin = std::time::Instant::now();
     scene.hub().resolve(&name(), "main").unwrap();
     assert!(begin.elapsed() >= Duration::from_secs(1), "by the server's own clock");
 
@@ -152,10 +159,10 @@ fn a_pause_may_be_asked_for_by_a_date() {
     assert!(matches!(error, HubError::TooMany { seconds: Some(1_000_000_000..), .. }), "{error}");
     for passed in [now, "0", "-5", "soon", "99999999999999999999999", "Sun, 99 Nov"] {
         let answer = Answer::error(429, "", "").header("Retry-After", passed);
-        scene.fake.fail("GET", "/revision/", 1, FaultKind::Answer(answer));
-        let begin = Instant::now();
-        scene.hub().resolve(&name(), "main").unwrap();
-        assert!(begin.elapsed() < Duration::from_secs(1), "{passed}");
+        in_time(passed, Duration::from_secs(1), || {
+            scene.fake.fail("GET", "/revision/", 1, FaultKind::Answer(answer.clone()));
+            scene.hub().resolve(&name(), "main").unwrap();
+        });
     }
 }
 

@@ -3,6 +3,9 @@
 use crate::support::*;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use w4pack_fake_hub::{FaultKind, Port};
 use w4pack_hub::{Hub, HubError, Settings};
 
@@ -71,15 +74,22 @@ fn a_cache_that_cannot_be_written_is_named_with_the_way_out() {
 #[test]
 fn whoever_waits_for_anothers_download_is_told() {
     let scene = Scene::new();
-    let slow = std::time::Duration::from_millis(20);
-    scene.fake.fail("GET", "/blobs/", 1, FaultKind::Drip(100_000, slow));
+    // The first one gets no further before the second one has said that it waits.
+    let go_on = Arc::new(AtomicBool::new(false));
+    scene.fake.fail("GET", "/blobs/", 1, FaultKind::Held(100_000, go_on.clone()));
+    let is_told =
+        || scene.heard.notes().contains("another process is downloading `model.safetensors`");
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| scene.hub().folder(&name(), "main").unwrap());
         }
+        let begin = Instant::now();
+        while !is_told() && begin.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        go_on.store(true, Ordering::Relaxed);
     });
-    let notes = scene.heard.notes();
-    assert!(notes.contains("another process is downloading `model.safetensors`"), "{notes}");
+    assert!(is_told(), "{}", scene.heard.notes());
     assert_eq!(scene.ranges(Port::Storage, "/blobs/"), ["all"]);
 }
 

@@ -381,11 +381,18 @@ mod tests {
     fn a_late_thread_is_relieved_of_its_units() {
         let pool = Pool::new(2).expect("threads start");
         let slow = std::thread::current().id();
-        let own = AtomicU32::new(0);
+        let (own, others) = (AtomicU32::new(0), AtomicU32::new(0));
         pool.run(64, |_| {
-            if std::thread::current().id() == slow {
-                own.fetch_add(1, Ordering::Relaxed);
-                std::thread::sleep(std::time::Duration::from_millis(20));
+            if std::thread::current().id() != slow {
+                others.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            own.fetch_add(1, Ordering::Relaxed);
+            // Late until the other one has done more than its half, or ever so long.
+            let begin = std::time::Instant::now();
+            let limit = std::time::Duration::from_secs(2);
+            while others.load(Ordering::Relaxed) < 33 && begin.elapsed() < limit {
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
         });
         assert!(own.load(Ordering::Relaxed) < 32, "nobody helped");

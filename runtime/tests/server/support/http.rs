@@ -57,9 +57,14 @@ impl Response {
 
 /// Sends bytes as they are and reads until the server closes.
 pub fn raw(address: SocketAddr, bytes: &[u8]) -> Response {
+    response(BufReader::new(send(address, bytes)))
+}
+
+/// Sends bytes as they are.
+pub fn send(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut connection = connect(address);
     connection.write_all(bytes).expect("it is sent");
-    response(BufReader::new(connection))
+    connection
 }
 
 fn response(mut reader: BufReader<TcpStream>) -> Response {
@@ -136,10 +141,8 @@ pub struct Stream {
 impl Stream {
     pub fn open(address: SocketAddr, path: &str, body: &Value) -> Self {
         let headers = [("content-type", "application/json")];
-        let mut connection = connect(address);
         let bytes = request("POST", path, &headers, body.to_string().as_bytes());
-        connection.write_all(&bytes).expect("it is sent");
-        let mut reader = BufReader::new(connection);
+        let mut reader = BufReader::new(send(address, &bytes));
         assert_eq!(head(&mut reader).0, 200);
         Self { reader, rest: String::new() }
     }
@@ -169,9 +172,6 @@ pub fn rest(connection: TcpStream) -> Response {
 
 /// A request whose answer nobody waits for: the connection closes when this is dropped.
 pub fn send_and_hold(address: SocketAddr, path: &str, body: &Value) -> TcpStream {
-    let mut connection = connect(address);
     let headers = [("content-type", "application/json")];
-    let bytes = request("POST", path, &headers, body.to_string().as_bytes());
-    connection.write_all(&bytes).expect("it is sent");
-    connection
+    send(address, &request("POST", path, &headers, body.to_string().as_bytes()))
 }

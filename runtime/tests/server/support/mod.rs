@@ -3,8 +3,11 @@
 #[path = "forced.rs"]
 pub mod forced;
 pub mod http;
+#[path = "../../../../testing/in_time.rs"]
+mod in_time;
 
 use http::Response;
+pub use in_time::in_time;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -129,7 +132,7 @@ impl Running {
     pub fn wait_for_metric(&self, name: &str, is_it: impl Fn(f64) -> bool) {
         let begun = Instant::now();
         while !is_it(self.metric(name)) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{name} is {}", self.metric(name));
+            assert!(begun.elapsed() < Duration::from_secs(120), "{name} is {}", self.metric(name));
             std::thread::sleep(Duration::from_millis(5));
         }
     }
