@@ -1,6 +1,7 @@
 //! A chunk of a prompt through the layers, with matrix products.
 
-use super::{Passes, Products, arguments, cache_of, config_width, qkv};
+use super::matrices::{gate_and_up, qkv};
+use super::{Passes, Products, arguments, cache_of, config_width};
 use crate::device::cuda::plan::KvType;
 use crate::device::cuda::work_space::qkv_addresses;
 use crate::error::Result;
@@ -58,7 +59,7 @@ impl Passes<'_> {
         let a = self.map_rows(&parts, tokens, (work.chunk_attention, columns), (0, 0), columns)?;
         self.gemm(&parts, a, tokens, delta, hidden)?;
 
-        let parts = [weights.gate_proj.matrix, weights.up_proj.matrix];
+        let parts = gate_and_up(weights);
         let mlp = config.intermediate_size;
         let norm = vectors.post_attention_norm;
         let h = self.norm_rows(&parts, tokens, delta, norm, vectors.pre_mlp_norm, 1.0)?;
