@@ -133,7 +133,7 @@ impl Passes<'_> {
         let heads = self.text.num_attention_heads;
         let inputs = &self.layout.weights.per_layer_inputs;
         tokens > 1
-            && self.tensor_token
+            && self.ways.tensor_token
             && inputs.as_ref().is_none_or(|inputs| {
                 takes(TokenResult::Plain, &[inputs.model_projection.matrix])
             })

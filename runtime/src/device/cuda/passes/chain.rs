@@ -4,12 +4,13 @@
 //! per-layer block, and q, k and v of the next layer. Products run on ordinary cores, attention where
 //! prompts do; the head has a launch of its own.
 
+use super::Passes;
 use super::matrices::{gate_and_up, products, qkv};
 use super::stream::Stages;
 use super::tensor::{has_attention, span};
 use super::token::Token;
-use super::{Passes, Products};
 use crate::device::cuda::layout::Layout;
+use crate::device::cuda::ways::Products;
 use crate::error::Result;
 use w4pack_format::config::TextConfig;
 use w4pack_kernels::cuda::parameters::{
@@ -94,7 +95,7 @@ impl<'a> Chain<'a> {
     fn launch_attention(&self, number: usize) -> Result<()> {
         let (passes, token) = (self.passes, self.token);
         let (heads, config) = (passes.text.num_attention_heads, &passes.text.layers[number]);
-        if passes.products == Products::Mma && has_attention(heads, config, passes.kv) {
+        if passes.ways.products == Products::Mma && has_attention(heads, config, passes.kv) {
             return passes.tensor_attention(token, number, &[]);
         }
         let weights = &passes.layout.weights.layers[number];

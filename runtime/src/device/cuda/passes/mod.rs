@@ -22,21 +22,13 @@ pub(super) use token::Token;
 
 use super::layout::Layout;
 use super::plan::KvType;
+use super::ways::Ways;
 use super::work_space::Work;
 use crate::error::Result;
 use std::ffi::c_void;
 use w4pack_format::config::{LayerConfig, TextConfig};
 use w4pack_kernels::cuda::parameters::{EMBED_THREADS, Embed, Epilogue, Input, KvLayer, Matrix};
 use w4pack_kernels::cuda::{Address, CudaError, Gpu};
-
-/// How prompts are multiplied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Products {
-    /// On tensor cores.
-    Mma,
-    /// On ordinary cores.
-    Ffma,
-}
 
 /// What launches need: the card, the model's shape and every address.
 pub(super) struct Passes<'a> {
@@ -48,13 +40,7 @@ pub(super) struct Passes<'a> {
     /// Where a step that goes on by itself tells the host what the one before has chosen.
     pub told: Address,
     pub kv: KvType,
-    pub products: Products,
-    /// Whether one token goes through the layers on tensor cores, see `tensor.rs`.
-    pub tensor_token: bool,
-    /// Whether some of that is done by clusters of blocks; the result is the same.
-    pub clusters: bool,
-    /// Whether its products go in chains, see `chain.rs`; the result is the same.
-    pub chains: bool,
+    pub ways: Ways,
     /// The per-layer table as the kernel sees it, and whether its rows are the tokens'.
     pub table: Option<(Matrix, bool)>,
 }

@@ -122,7 +122,7 @@ impl Stages for OnTensorCores<'_> {
         out: Address,
     ) -> Result<()> {
         let (passes, work) = (self.passes, self.passes.work());
-        if passes.clusters && TokenBlock::takes(&gate, &projection) {
+        if passes.ways.clusters && TokenBlock::takes(&gate, &projection) {
             let block = TokenBlock { input, gate, projection, gate_with, out };
             return passes.launch_whole(TokenBlock::KERNEL, TokenBlock::LAUNCH, &block);
         }
@@ -146,7 +146,7 @@ impl Passes<'_> {
     /// Whether the projection of a token's embedding to its per-layer inputs takes digits that `embed` leaves.
     pub(super) fn projects_from_digits(&self) -> bool {
         let inputs = &self.layout.weights.per_layer_inputs;
-        self.tensor_token
+        self.ways.tensor_token
             && inputs.as_ref().is_some_and(|inputs| {
                 takes(TokenResult::Plain, &[inputs.model_projection.matrix], self.gpu.card())
             })
@@ -161,7 +161,7 @@ impl Passes<'_> {
     /// The kernel that takes a layer's projection down in clusters, if one does.
     fn long(&self, number: usize) -> Option<(&'static str, TokenLaunch)> {
         let down = &self.layout.weights.layers[number].down_proj.matrix;
-        TokenLong::launch(down).filter(|_| self.clusters)
+        TokenLong::launch(down).filter(|_| self.ways.clusters)
     }
 
     /// What is read behind the MLP of layer `number` and before the next one's: norms; q, k, v and the output

@@ -80,10 +80,10 @@ impl Passes<'_> {
             deltas: work.deltas,
         };
         let layers = token.layers.clone();
-        if self.chains {
+        if self.ways.chains {
             return self.through_layers(&mut Chain::new(self, token), layers, &places);
         }
-        if self.tensor_token {
+        if self.ways.tensor_token {
             let mut stages = OnTensorCores { passes: self, token };
             return self.through_layers(&mut stages, layers, &places);
         }
