@@ -15,6 +15,7 @@
 #include "ahead.cuh"
 #include "copies.cuh"
 #include "digits.cuh"
+#include "logits.cuh"
 #include "tensor.cuh"
 
 constexpr int THREADS = 256;
@@ -242,8 +243,8 @@ template <int RESULT, int EIGHTS, int COUNT> __device__ __forceinline__ void pro
         }
         if (!is_token) continue;
         if (RESULT == LOGITS) {
-            if (g.cap > 0.f) y = tanhf(y / g.cap) * g.cap;
-            best = max(best, (u64)ordered(y) << 32 | (u32)~row);
+            y = softcap(y, g.cap);
+            best = max(best, candidate(y, row));
         }
         g.out[(u64)token * g.rows + row] = y;
     }

@@ -89,13 +89,6 @@ __device__ __forceinline__ float gelu(float x) {
     return 0.5f * x * (1.f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
 }
 
-// Float bits in an order of integers; NaN of either sign above everything.
-__device__ __forceinline__ u32 ordered(float value) {
-    const u32 bits = __float_as_uint(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 // Programmatic dependent launch, from sm_90: the next kernel of the stream may start, and load its
 // weights, while this one still runs; nothing that an earlier kernel writes may be touched before
 // `wait_for_previous`. Elsewhere, and without the launch attribute, both do nothing.
@@ -116,5 +109,5 @@ __device__ __forceinline__ void wait_for_previous() {
 struct Step {
     int position; // of the token
     int token;    // its id; -1: the one that the step before chose
-    u64 best;     // of the previous head: order-preserving bits of the logit, then ~id
+    u64 best;     // of the previous head, see logits.cuh
 };

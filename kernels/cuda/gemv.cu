@@ -14,6 +14,7 @@
 // Limit: read bandwidth; per 32 weights 24 dp4a, 12 logical operations and 6 shared 16-byte loads
 // for two rows, so that from some 3 TB/s on the arithmetic shows.
 #include "digits.cuh"
+#include "logits.cuh"
 
 constexpr int THREADS = 256; // two blocks a multiprocessor: the next kernel's loads its weights
 constexpr int WARPS = THREADS / 32;
@@ -188,8 +189,8 @@ __device__ __forceinline__ u64 finish(const Gemv &g, int pair, int token, float 
         float y = r ? y1 : y0;
         if (g.epilogue == GATED) y = gelu(y) * g.gate_with[(size_t)token * g.gate_stride + row];
         if (g.epilogue == LOGITS) {
-            if (g.cap > 0.f) y = tanhf(y / g.cap) * g.cap;
-            best = max(best, (u64)ordered(y) << 32 | (u32)~row);
+            y = softcap(y, g.cap);
+            best = max(best, candidate(y, row));
         }
         out[row] = y;
     }
@@ -280,8 +281,7 @@ template <int M, int KIND, int COUNT> __device__ __forceinline__ void gemv(const
             best = max(best, finish(g, first_pair + p, m, y[0] * scale, y[1] * scale));
         }
         if (g.epilogue != LOGITS) continue;
-        for (int offset = 16; offset; offset >>= 1)
-            best = max(best, __shfl_xor_sync(ALL, best, offset));
+        best = warp_max(best);
         if (lane == 0) atomicMax(block_best + m, best);
     }
     if (g.epilogue != LOGITS) return;

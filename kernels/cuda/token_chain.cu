@@ -38,9 +38,6 @@ struct TokenChain {
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 
-enum Source { NORMED = 0, DIGITS = 1 };
-enum Result { STORE = 0, GEGLU = 1, GATED = 2, LOGITS = 3 };
-
 // Until all blocks of the product before are done. What they wrote is read around the first-level cache, which
 // may hold what was there before.
 __device__ __forceinline__ void wait_for(const u32 *done, u32 blocks) {
@@ -203,17 +200,12 @@ __device__ __forceinline__ void product(const TokenChain &chain, int number, int
             continue;
         }
         if (RESULT == LOGITS) {
-            if (g.cap > 0.f) y = tanhf(y / g.cap) * g.cap;
-            best = max(best, (u64)ordered(y) << 32 | (u32)~(first_output + o));
+            y = softcap(y, g.cap);
+            best = max(best, candidate(y, first_output + o));
         }
         g.out[first_output + o] = y;
     }
-    if (RESULT == LOGITS) {
-        for (int offset = 16; offset; offset >>= 1) best = max(best, __shfl_xor_sync(ALL, best, offset));
-        if (lane == 0) atomicMax(block_best, best);
-        __syncthreads();
-        if (threadIdx.x == 0) atomicMax(g.best, *block_best);
-    }
+    if (RESULT == LOGITS) give_best(g, lane, best, block_best);
     if (RESULT == GEGLU || RESULT == GATED) {
         __syncthreads();
         const Digits out = digits_at(g.digits_out, g.rows / GROUP);

@@ -19,14 +19,6 @@ constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 constexpr int QUADS = 3; // groups of a lane in one slice of a row
 
-enum Source { NORMED = 0, DIGITS = 1 };
-enum Result {
-    STORE = 0,  // out[row] = y
-    GEGLU = 1,  // digits of gelu(gate) * up; part 0 is gate, part 1 is up
-    GATED = 2,  // digits of gelu(y) * gate_with[row]
-    LOGITS = 3, // softcap; out[row] = y; the largest goes to `best`
-};
-
 // A lane's place in a task: two rows of words and steps from its first group on.
 struct Place {
     const uint4 *words[2];
@@ -234,20 +226,13 @@ __device__ __forceinline__ void product(const TokenProduct &g) {
             continue;
         }
         if (RESULT == LOGITS) {
-            if (g.cap > 0.f) y = tanhf(y / g.cap) * g.cap;
-            best = max(best, (u64)ordered(y) << 32 | (u32)~(first_output + o));
+            y = softcap(y, g.cap);
+            best = max(best, candidate(y, first_output + o));
         }
         g.out[first_output + o] = y;
     }
     if (RESULT == STORE) return;
-    if (RESULT == LOGITS) {
-        for (int offset = 16; offset; offset >>= 1)
-            best = max(best, __shfl_xor_sync(ALL, best, offset));
-        if (lane == 0) atomicMax(&block_best, best);
-        __syncthreads();
-        if (threadIdx.x == 0) atomicMax(g.best, block_best);
-        return;
-    }
+    if (RESULT == LOGITS) return give_best(g, lane, best, &block_best);
     __syncthreads();
     const Digits out = digits_at(g.digits_out, g.rows / GROUP);
 #pragma unroll 1

@@ -4,9 +4,10 @@
 //! bytes need not be in memory.
 
 use super::buffer::Buffer;
-use super::inventory::file_of;
-use super::load::{Storage, Stored, scale_fault};
+use super::inventory::{Storage, file_of};
+use super::load::scale_fault;
 use super::matrix::{Matrix, Scales, WeightValues};
+use super::survey::Stored;
 use crate::error::Result;
 use bytemuck::{Pod, Zeroable};
 use std::fmt;

@@ -3,7 +3,9 @@
 //! `plan` decides what fits, `layout` what lies where, `load.rs` and `upload.rs` bring it there, `passes` is the
 //! forward pass, which `prompt.rs`, `decode.rs`, `together.rs` and `tried.rs` run, `snapshot.rs` copies what
 //! slots hold. All of them get the card from `queue.rs`, which knows what it runs ahead of the host (`ahead.rs`).
+//! `ways.rs` chooses among the kernels that could do it, `about.rs` says what came of all that.
 
+mod about;
 mod ahead;
 mod decode;
 mod layout;
@@ -18,13 +20,14 @@ mod snapshot;
 mod together;
 mod tried;
 mod upload;
+mod ways;
 mod work_space;
 
 pub use load::LoadReport;
 pub use options::{CudaOptions, RESERVE, RunAhead};
-pub use passes::Products;
 pub use plan::{KvType, Plan, Sizes, TablePlace, Wish};
 pub use probe::{plan_for_shape, read_bandwidth};
+pub use ways::Products;
 
 use super::{DecodeStep, Decoded, Device, MOST_TRIED, Slot, SlotMemory, Trial, Wanted, Work};
 use crate::error::{Result, RuntimeError};
@@ -42,7 +45,8 @@ use std::time::Instant;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::config::Config;
 use w4pack_kernels::cuda::parameters::Matrix;
-use w4pack_kernels::cuda::{Arena, Card, CudaError, Gpu, Graph, Pinned};
+use w4pack_kernels::cuda::{Arena, CudaError, Gpu, Graph, Pinned};
+use ways::Ways;
 
 /// A model on a card.
 pub struct CudaDevice {
@@ -52,13 +56,7 @@ pub struct CudaDevice {
     options: CudaOptions,
     plan: Plan,
     layout: Layout,
-    products: Products,
-    /// Whether one token goes through the layers on tensor cores.
-    tensor_token: bool,
-    /// Whether clusters of blocks take some of that.
-    clusters: bool,
-    /// Whether chains of products take them.
-    chains: bool,
+    ways: Ways,
     table: Table,
     slots: Vec<Option<Cache>>,
     /// By slot: its decode step.
@@ -168,10 +166,7 @@ impl CudaDevice {
             options,
             plan,
             layout,
-            products: Products::Ffma,
-            tensor_token: false,
-            clusters: false,
-            chains: false,
+            ways: Ways::ORDINARY,
             table,
             slots: vec![None; slots],
             graphs: Vec::new(),
@@ -184,148 +179,13 @@ impl CudaDevice {
             traffic,
             arena,
         };
-        device.products = match device.options.products {
-            Some(products) => products,
-            None => device.faster_products()?,
-        };
-        device.tensor_token = device.products == Products::Mma
-            && passes::fits_tensor_cores(&device.config.text, &device.layout, device.queue.card());
-        device.clusters = device.options.clusters
-            && device.tensor_token
-            && passes::has_room_for_clusters(&device.layout, device.queue.settled()?);
-        let gpu = device.queue.settled()?;
-        device.chains = device.options.clusters
-            && passes::fits_chains(&device.config.text, &device.layout, gpu);
+        device.choose_ways()?;
         device.capture_steps()?;
         device.capture_batches()?;
         device.capture_tried()?;
         let free = device.queue.settled()?.free_memory()?;
         device.taken = (device.card().memory - free).saturating_sub(device.outside);
         Ok(device)
-    }
-
-    /// config.json, checked.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// What the checkpoint holds and the model does not use, in words.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    /// Positions of a sequence.
-    pub fn context(&self) -> usize {
-        self.plan.context
-    }
-
-    /// Prompt tokens in one pass.
-    pub fn chunk(&self) -> usize {
-        self.layout.work.chunk
-    }
-
-    /// What lies on the card.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// The card.
-    pub fn card(&self) -> &Card {
-        self.queue.card()
-    }
-
-    /// How prompts are multiplied.
-    pub fn products(&self) -> Products {
-        self.products
-    }
-
-    /// Whether a single token goes through the layers on tensor cores: where prompts do, and every
-    /// matrix has f16 steps and whole tiles.
-    pub fn takes_tokens_on_tensor_cores(&self) -> bool {
-        self.tensor_token
-    }
-
-    /// Whether clusters of blocks take some of a single token's products, with the same result.
-    pub fn takes_tokens_in_clusters(&self) -> bool {
-        self.clusters
-    }
-
-    /// Whether chains of products in one launch take a single token, with the same result.
-    pub fn takes_tokens_in_chains(&self) -> bool {
-        self.chains
-    }
-
-    /// Greedy steps so far that were under way before they were asked for.
-    pub fn steps_run_ahead(&self) -> usize {
-        self.queue.steps_run_ahead()
-    }
-
-    /// Sequences whose tokens go through the layers together at most; 1: none do.
-    pub fn tokens_together(&self) -> usize {
-        self.batch_graphs.len() + 1
-    }
-
-    /// How loading went.
-    pub fn load_report(&self) -> LoadReport {
-        self.load
-    }
-
-    /// Bytes of the card in use before anything was allocated: the driver's context with the
-    /// kernels, other programs.
-    pub fn outside(&self) -> usize {
-        self.outside
-    }
-
-    /// Bytes that the card has less since then, measured when the model was ready: what the plan
-    /// foretells, and what other programs took meanwhile.
-    pub fn taken(&self) -> usize {
-        self.taken
-    }
-
-    /// The plan as a table, and beside it what was taken and what the card had in use before.
-    pub fn memory_table(&self) -> String {
-        let Sizes { weights, table, full, sliding, work, driver } = self.plan.sizes;
-        let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
-        let mut text = String::new();
-        let place = self.plan.table.name();
-        for (name, bytes) in [
-            ("weights", weights),
-            (&*format!("per-layer table ({place})"), table),
-            (&*format!("keys and values, full layers, {}", self.options.kv.name()), full),
-            ("keys and values, sliding layers", sliding),
-            ("work space", work),
-            ("the driver's, for graphs and pages", driver),
-            ("in all, in blocks of 2 MiB", self.plan.sizes.total()),
-            ("measured", self.taken),
-        ] {
-            text += &format!("{name:<40} {:>9.1} MiB\n", mib(bytes));
-        }
-        text += &format!(
-            "{:<40} {:>9.1} MiB (driver and other programs, before)",
-            "outside of this",
-            mib(self.outside)
-        );
-        text
-    }
-
-    /// Times one product both ways and returns the faster way: tensor cores, unless ordinary ones are
-    /// faster by a quarter, as where there are none. A small model's product is too short for more
-    /// than that, and the same card must choose the same way every time.
-    fn faster_products(&mut self) -> Result<Products> {
-        let tokens = self.layout.work.chunk.min(64);
-        let timer = self.queue.settled()?.timer()?;
-        let mut seconds = [0.0; 2];
-        for (seconds, products) in seconds.iter_mut().zip([Products::Mma, Products::Ffma]) {
-            let passes = Passes { products, ..self.passes()? };
-            passes.sample_product(tokens)?;
-            *seconds = f64::INFINITY;
-            for _ in 0..5 {
-                let once = timer.measure(|| passes.sample_product(tokens))?;
-                *seconds = seconds.min(once);
-            }
-        }
-        let [mma, ffma] = seconds;
-        Ok(if mma < 1.25 * ffma { Products::Mma } else { Products::Ffma })
     }
 
     fn passes(&mut self) -> Result<Passes<'_>> {
@@ -355,10 +215,7 @@ impl CudaDevice {
             work,
             told,
             kv: self.options.kv,
-            products: self.products,
-            tensor_token: self.tensor_token,
-            clusters: self.clusters,
-            chains: self.chains,
+            ways: self.ways,
             table,
         })
     }
@@ -382,7 +239,7 @@ impl CudaDevice {
 impl Device for CudaDevice {
     fn description(&self) -> String {
         let card = self.card();
-        let products = match self.products {
+        let products = match self.ways.products {
             Products::Mma => "tensor cores",
             Products::Ffma => "no tensor cores",
         };

@@ -1,7 +1,7 @@
 //! What can be chosen about a model on a card.
 
-use super::passes::Products;
 use super::plan::{KvType, TablePlace};
+use super::ways::Products;
 use crate::speculation::Speculation;
 
 /// How a model is put on a card.

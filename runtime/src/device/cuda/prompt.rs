@@ -3,6 +3,7 @@
 
 use super::layout;
 use super::load::Table;
+use super::passes::Token;
 use super::{CudaDevice, Slot, Wanted, Work};
 use crate::error::{Result, RuntimeError};
 use w4pack_kernels::cuda::Address;
@@ -79,7 +80,8 @@ impl CudaDevice {
                 self.send_step(first + last, tokens[last] as i32)?;
                 let passes = self.passes()?;
                 let caches = &passes.layout.caches[slot.0];
-                passes.token_layers(caches, owning..all, x, per_layer, turns)?;
+                let layers = owning..all;
+                passes.token_layers(&Token { caches, layers, x, per_layer, turns })?;
                 *logits = self.download_logits()?;
             }
         }

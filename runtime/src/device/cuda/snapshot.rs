@@ -179,7 +179,7 @@ impl SlotMemory for CudaDevice {
 
     fn arithmetic(&self) -> String {
         let (card, kv) = (&self.card().name, self.options.kv.name());
-        format!("cuda, {card}, {} kernels, {:?}, {kv}", self.queue.kernels(), self.products)
+        format!("cuda, {card}, {} kernels, {:?}, {kv}", self.queue.kernels(), self.ways.products)
     }
 
     fn answers_serve_as_prompts(&self) -> bool {

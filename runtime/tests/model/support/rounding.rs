@@ -12,7 +12,7 @@
 //! | a key or a value | as the cache keeps it: f16, bf16, or a step of 32 of them |
 //!
 //! The bounds are those that the kernels' own tests hold against f64 (`tests/cuda/kernels.rs`,
-//! `tests/cuda/attention.rs`). Carried through the layers as sums of absolute values they would say
+//! `tests/cuda/attention/`). Carried through the layers as sums of absolute values they would say
 //! nothing, since a network multiplies them by the product of its norms; so some draws are carried
 //! through the model itself. What comes out is mostly not the roundings but what they set off: now
 //! and then a key or a value lies so near the middle of two f16 numbers that the draws round it

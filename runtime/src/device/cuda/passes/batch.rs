@@ -6,15 +6,16 @@
 //! kernel of its own makes the digits, a block a token: made in every block of the product, as for one
 //! token, they would cost as often as there are tokens.
 
-use super::tensor::{gate_and_up, has_attention, span};
-use super::token::Stream;
-use super::{Passes, arguments, cache_of, config_width, qkv};
+use super::matrices::{block_parts, gate_and_up, qkv};
+use super::stream::{Places, Stages};
+use super::tensor::{has_attention, span};
+use super::{Passes, arguments, cache_of, config_width};
 use crate::device::cuda::work_space::{BatchWork, qkv_addresses};
 use crate::error::Result;
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
-    ATTENTION_HEADS, ATTENTION_THREADS, BatchProduct, Input, KEYS_THREADS, KvLayer, Matrix,
-    PRODUCT_THREADS, SLIDING_PIECES, STATIC_SHARED, Span, TokenAttention, TokenKeys, TokenResult,
+    BatchProduct, Input, KEYS_THREADS, KvLayer, Matrix, PRODUCT_THREADS, SLIDING_PIECES,
+    STATIC_SHARED, Span, TokenAttention, TokenKeys, TokenResult,
 };
 
 /// What tokens that go together are.
@@ -41,6 +42,79 @@ struct Slots<'c> {
     columns: Columns,
 }
 
+/// The stages of several tokens.
+struct Together<'a> {
+    passes: &'a Passes<'a>,
+    slots: Slots<'a>,
+}
+
+impl Together<'_> {
+    /// The digits of every token's input.
+    fn digits(&self, input: Input) -> Result<Digits> {
+        self.passes.batch_digits(input, self.passes.text.hidden_size, self.slots.tokens)
+    }
+}
+
+impl Stages for Together<'_> {
+    fn attention(&mut self, number: usize, input: Input, out: Address) -> Result<()> {
+        let (passes, tokens) = (self.passes, self.slots.tokens);
+        let (batch, weights) = (passes.layout.batch, &passes.layout.weights.layers[number]);
+        let o_proj = [weights.o_proj.matrix];
+        let h = self.digits(input)?;
+        passes.batch_store(&qkv(weights), h, tokens, batch.qkv, [&gate_and_up(weights)])?;
+        passes.batch_attention(&self.slots, number, &o_proj)?;
+        let attended = Digits { digits: batch.attention_digits, factors: 0 };
+        passes.batch_store(&o_proj, attended, tokens, out, [&[weights.down_proj.matrix]])
+    }
+
+    fn mlp(&mut self, number: usize, input: Input, out: Address) -> Result<()> {
+        let (passes, tokens) = (self.passes, self.slots.tokens);
+        let (batch, layers) = (passes.layout.batch, &passes.layout.weights.layers);
+        let (weights, head) = (&layers[number], passes.layout.weights.head().matrix);
+        let block_parts = block_parts(weights);
+        let ahead = block_parts.as_ref().map_or(&[][..], |parts| parts);
+        let h = self.digits(input)?;
+        let product =
+            passes.batch_product(TokenResult::Geglu, &gate_and_up(weights), h, tokens, [ahead]);
+        let product = BatchProduct { digits_out: batch.mlp_digits, ..product };
+        passes.launch_batch(TokenResult::Geglu, &product)?;
+        let activated = Digits { digits: batch.mlp_digits, factors: 0 };
+        let next = layers.get(number + 1).map_or_else(|| vec![head], qkv);
+        passes.batch_store(&[weights.down_proj.matrix], activated, tokens, out, [&next])
+    }
+
+    fn per_layer_block(
+        &mut self,
+        [gate, projection]: [Matrix; 2],
+        input: Input,
+        gate_with: Address,
+        out: Address,
+    ) -> Result<()> {
+        let (passes, tokens) = (self.passes, self.slots.tokens);
+        let batch = passes.layout.batch;
+        let x = self.digits(input)?;
+        let product = BatchProduct {
+            digits_out: batch.gate_digits,
+            gate_with,
+            gate_stride: (passes.text.layers.len() * config_width(passes.text)) as u64,
+            ..passes.batch_product(TokenResult::Gated, &[gate], x, tokens, [])
+        };
+        passes.launch_batch(TokenResult::Gated, &product)?;
+        let gated = Digits { digits: batch.gate_digits, factors: 0 };
+        passes.batch_store(&[projection], gated, tokens, out, [])
+    }
+
+    fn head(&mut self, input: Input) -> Result<()> {
+        let (passes, batch) = (self.passes, self.passes.layout.batch);
+        let head = [passes.layout.weights.head().matrix];
+        let x = self.digits(input)?;
+        let product = passes.batch_product(TokenResult::Logits, &head, x, self.slots.tokens, []);
+        let product =
+            BatchProduct { out: batch.logits, steps: batch.steps, cap: passes.cap(), ..product };
+        passes.launch_batch(TokenResult::Logits, &product)
+    }
+}
+
 impl Passes<'_> {
     /// Whether this many tokens can go together: every product has a kernel that fits, every layer's
     /// attention is on tensor cores, and there is work space.
@@ -59,7 +133,7 @@ impl Passes<'_> {
         let heads = self.text.num_attention_heads;
         let inputs = &self.layout.weights.per_layer_inputs;
         tokens > 1
-            && self.tensor_token
+            && self.ways.tensor_token
             && inputs.as_ref().is_none_or(|inputs| {
                 takes(TokenResult::Plain, &[inputs.model_projection.matrix])
             })
@@ -91,85 +165,10 @@ impl Passes<'_> {
             self.batch_store(&projection, x, tokens, batch.per_layer, [&[]])?;
             self.per_layer_inputs(batch.ids, tokens, batch.per_layer)?;
         }
-        let layers = &self.layout.weights.layers;
-        let head = self.layout.weights.head().matrix;
-        let mut stream = Stream::new(x);
-        for number in 0..layers.len() {
-            let next = layers.get(number + 1).map_or_else(|| vec![head], qkv);
-            stream = self.batch_layer(&slots, number, stream, &next)?;
-        }
-        let input = self.input(&stream, self.layout.vectors.norm, 0);
-        let x = self.batch_digits(input, self.text.hidden_size, tokens)?;
-        let product = self.batch_product(TokenResult::Logits, &[head], x, tokens, []);
-        let product =
-            BatchProduct { out: batch.logits, steps: batch.steps, cap: self.cap(), ..product };
-        self.launch_batch(TokenResult::Logits, &product)
-    }
-
-    /// `next`: the matrices behind this layer.
-    fn batch_layer(
-        &self,
-        slots: &Slots<'_>,
-        number: usize,
-        stream: Stream,
-        next: &[Matrix],
-    ) -> Result<Stream> {
-        let tokens = slots.tokens;
-        let (batch, weights) = (self.layout.batch, &self.layout.weights.layers[number]);
-        let vectors = self.layout.vectors.layers[number];
-        let hidden = self.text.hidden_size;
-        let [attention_out, mlp_out, block_out] = batch.deltas;
-        let (o_proj, down) = ([weights.o_proj.matrix], [weights.down_proj.matrix]);
-        let block_parts: Vec<Matrix> = weights
-            .per_layer_block
-            .iter()
-            .flat_map(|block| [block.input_gate.matrix, block.projection.matrix])
-            .collect();
-        let other = |at: Address| {
-            let [one, other] = batch.streams;
-            if at == one { other } else { one }
-        };
-
-        // A stream without a delta stays where it is.
-        let moved = if stream.delta == 0 { 0 } else { other(stream.at) };
-        let h =
-            self.batch_digits(self.input(&stream, vectors.input_norm, moved), hidden, tokens)?;
-        let gate_and_up = gate_and_up(weights);
-        self.batch_store(&qkv(weights), h, tokens, batch.qkv, [&gate_and_up])?;
-        let at = if moved == 0 { stream.at } else { moved };
-        self.batch_attention(slots, number, &o_proj)?;
-        let attended = Digits { digits: batch.attention_digits, factors: 0 };
-        self.batch_store(&o_proj, attended, tokens, attention_out, [&down])?;
-
-        let stream = self.advance(at, attention_out, vectors.post_attention_norm);
-        let at = other(at);
-        let h = self.batch_digits(self.input(&stream, vectors.pre_mlp_norm, at), hidden, tokens)?;
-        let product =
-            self.batch_product(TokenResult::Geglu, &gate_and_up, h, tokens, [&block_parts]);
-        let product = BatchProduct { digits_out: batch.mlp_digits, ..product };
-        self.launch_batch(TokenResult::Geglu, &product)?;
-        let activated = Digits { digits: batch.mlp_digits, factors: 0 };
-        self.batch_store(&down, activated, tokens, mlp_out, [next])?;
-        let stream = self.advance(at, mlp_out, vectors.post_mlp_norm);
-
-        let Some(block) = &weights.per_layer_block else {
-            return Ok(Stream { scalar: weights.scalar, ..stream });
-        };
-        let at = other(at);
-        let width = config_width(self.text);
-        let x = self.batch_digits(self.input(&stream, 0, at), hidden, tokens)?;
-        let gate = [block.input_gate.matrix];
-        let product = BatchProduct {
-            digits_out: batch.gate_digits,
-            gate_with: batch.per_layer + (4 * number * width) as u64,
-            gate_stride: (self.text.layers.len() * width) as u64,
-            ..self.batch_product(TokenResult::Gated, &gate, x, tokens, [])
-        };
-        self.launch_batch(TokenResult::Gated, &product)?;
-        let gated = Digits { digits: batch.gate_digits, factors: 0 };
-        self.batch_store(&[block.projection.matrix], gated, tokens, block_out, [])?;
-        let stream = self.advance(at, block_out, vectors.post_block_norm);
-        Ok(Stream { scalar: weights.scalar, ..stream })
+        let places =
+            Places { x, per_layer: batch.per_layer, streams: batch.streams, deltas: batch.deltas };
+        let layers = 0..self.layout.weights.layers.len();
+        self.through_layers(&mut Together { passes: self, slots }, layers, &places)
     }
 
     /// The digits of every token's input.
@@ -281,14 +280,6 @@ impl Passes<'_> {
             is_draft: i32::from(is_draft),
             padding: 0,
         };
-        let kind = if is_full { "full" } else { "sliding" };
-        let kernel = format!("token_attention_{kind}_{}", config.head_dim);
-        let grid = [max_pieces, tokens * heads / ATTENTION_HEADS];
-        self.launch(&kernel, grid, ATTENTION_THREADS, 0, &arguments![attention])?;
-        if is_full || !self.gpu.has_clusters() {
-            let grid = [config.head_dim / 32, tokens * heads];
-            self.launch("token_join", grid, ATTENTION_THREADS, 0, &arguments![attention])?;
-        }
-        Ok(())
+        self.launch_token_attention(&attention, config.head_dim, tokens)
     }
 }

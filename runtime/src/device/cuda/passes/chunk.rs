@@ -1,7 +1,9 @@
 //! A chunk of a prompt through the layers, with matrix products.
 
-use super::{Passes, Products, arguments, cache_of, config_width, qkv};
+use super::matrices::{gate_and_up, qkv};
+use super::{Passes, arguments, cache_of, config_width};
 use crate::device::cuda::plan::KvType;
+use crate::device::cuda::ways::Products;
 use crate::device::cuda::work_space::qkv_addresses;
 use crate::error::Result;
 use std::ffi::c_void;
@@ -58,7 +60,7 @@ impl Passes<'_> {
         let a = self.map_rows(&parts, tokens, (work.chunk_attention, columns), (0, 0), columns)?;
         self.gemm(&parts, a, tokens, delta, hidden)?;
 
-        let parts = [weights.gate_proj.matrix, weights.up_proj.matrix];
+        let parts = gate_and_up(weights);
         let mlp = config.intermediate_size;
         let norm = vectors.post_attention_norm;
         let h = self.norm_rows(&parts, tokens, delta, norm, vectors.pre_mlp_norm, 1.0)?;
@@ -93,8 +95,9 @@ impl Passes<'_> {
 
     /// How the activations of a product with these matrices lie: tensor cores take packed ones.
     fn format(&self, parts: &[Matrix], tokens: usize, columns: usize) -> Activations {
-        let is_mma =
-            self.products == Products::Mma && !parts.is_empty() && Gemm::on_tensor_cores(parts);
+        let is_mma = self.ways.products == Products::Mma
+            && !parts.is_empty()
+            && Gemm::on_tensor_cores(parts);
         let work = self.work();
         Activations {
             values: work.activations,
@@ -233,7 +236,7 @@ impl Passes<'_> {
             heads: heads as i32,
         };
         // Tensor cores read keys and values as they lie, which must then be f16.
-        let is_mma = self.products == Products::Mma && self.kv == KvType::F16;
+        let is_mma = self.ways.products == Products::Mma && self.kv == KvType::F16;
         let on_tensor_cores = is_mma.then(|| attend.launch_mma(self.gpu.target())).flatten();
         let launch = on_tensor_cores.unwrap_or_else(|| ChunkLaunch {
             kernel: format!("attend_{kv}_{head_dim}"),

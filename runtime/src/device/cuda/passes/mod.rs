@@ -3,37 +3,32 @@
 //! Two ways through a layer. One token, [`Passes::token_layers`], takes matrix-vector products, on
 //! tensor cores (`tensor.rs`) or on ordinary ones (`token.rs`, `chain.rs`): every decode step (captured once as a
 //! graph), and the last token of a prompt behind the layers that own keys and values; one token each of
-//! several sequences, or several that one sequence tries, share these products (`batch.rs`). A chunk of a prompt, [`Passes::chunk_layers`],
-//! takes matrix products (`chunk.rs`).
+//! several sequences, or several that one sequence tries, share these products (`batch.rs`). In what order all of
+//! these go, and where the residual stream is meanwhile, `stream.rs` says. A chunk of a prompt,
+//! [`Passes::chunk_layers`], takes matrix products (`chunk.rs`).
 
 mod batch;
 mod chain;
 mod chunk;
+mod matrices;
+mod stream;
 mod tensor;
 mod token;
 
 pub(super) use batch::Columns;
 pub(super) use chain::fits as fits_chains;
 pub(super) use tensor::{fits as fits_tensor_cores, has_room_for_clusters};
+pub(super) use token::Token;
 
-use super::layout::{Layout, Placed};
+use super::layout::Layout;
 use super::plan::KvType;
+use super::ways::Ways;
 use super::work_space::Work;
 use crate::error::Result;
-use crate::model::LayerWeights;
 use std::ffi::c_void;
 use w4pack_format::config::{LayerConfig, TextConfig};
 use w4pack_kernels::cuda::parameters::{EMBED_THREADS, Embed, Epilogue, Input, KvLayer, Matrix};
 use w4pack_kernels::cuda::{Address, CudaError, Gpu};
-
-/// How prompts are multiplied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Products {
-    /// On tensor cores.
-    Mma,
-    /// On ordinary cores.
-    Ffma,
-}
 
 /// What launches need: the card, the model's shape and every address.
 pub(super) struct Passes<'a> {
@@ -45,13 +40,7 @@ pub(super) struct Passes<'a> {
     /// Where a step that goes on by itself tells the host what the one before has chosen.
     pub told: Address,
     pub kv: KvType,
-    pub products: Products,
-    /// Whether one token goes through the layers on tensor cores, see `tensor.rs`.
-    pub tensor_token: bool,
-    /// Whether some of that is done by clusters of blocks; the result is the same.
-    pub clusters: bool,
-    /// Whether its products go in chains, see `chain.rs`; the result is the same.
-    pub chains: bool,
+    pub ways: Ways,
     /// The per-layer table as the kernel sees it, and whether its rows are the tokens'.
     pub table: Option<(Matrix, bool)>,
 }
@@ -109,7 +98,7 @@ impl Passes<'_> {
         self.per_layer_inputs_of_token(x)?;
         let (per_layer, turns) = (work.per_layer, work.turns);
         let layers = 0..self.text.layers.len();
-        self.token_layers(caches, layers, x, per_layer, turns)
+        self.token_layers(&Token { caches, layers, x, per_layer, turns })
     }
 
     /// Embeddings and rotations of a chunk.
@@ -197,17 +186,6 @@ impl Passes<'_> {
 
 pub(super) fn config_width(text: &TextConfig) -> usize {
     text.hidden_size_per_layer_input
-}
-
-/// q, and k and v where the layer owns them.
-pub(super) fn qkv(weights: &LayerWeights<Placed>) -> Vec<Matrix> {
-    let mut parts = vec![weights.q_proj.matrix];
-    if let Some(own) = &weights.keys_and_values {
-        // Where the values are the keys' projection, loading has refused.
-        parts.push(own.k_proj.matrix);
-        parts.extend(own.v_proj.as_ref().map(|v_proj| v_proj.matrix));
-    }
-    parts
 }
 
 pub(super) fn cache_of(caches: &[Option<KvLayer>], number: usize, config: &LayerConfig) -> KvLayer {

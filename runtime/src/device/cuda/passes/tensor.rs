@@ -5,14 +5,14 @@
 //! of its input itself; all others get them from the kernel before. Each asks for the weights of a
 //! later one on the way, so that memory works while the chain waits for itself.
 
-use super::token::Stream;
-use super::{Passes, cache_of, config_width, qkv};
-use crate::device::cuda::layout::{Layout, Placed};
+use super::matrices::{block_parts, gate_and_up, products, qkv};
+use super::stream::Stages;
+use super::token::Token;
+use super::{Passes, cache_of};
+use crate::device::cuda::layout::Layout;
 use crate::device::cuda::plan::KvType;
 use crate::device::cuda::work_space::qkv_addresses;
 use crate::error::Result;
-use crate::model::LayerWeights;
-use std::ops::Range;
 use w4pack_format::config::{LayerConfig, TextConfig};
 use w4pack_kernels::cuda::parameters::{
     ATTENTION_HEADS, ATTENTION_THREADS, Input, KvLayer, Matrix, PRODUCT_THREADS, SLIDING_PIECES,
@@ -27,18 +27,8 @@ const MOST_AHEAD: u64 = 4 << 20;
 /// Whether all products of a token have a kernel here that fits into the card's shared memory.
 pub(in crate::device::cuda) fn fits(text: &TextConfig, layout: &Layout, card: &Card) -> bool {
     let takes = |result: TokenResult, parts: &[Matrix]| takes(result, parts, card);
-    let layer = |(layer, config): (&LayerWeights<Placed>, &LayerConfig)| {
-        takes(TokenResult::Normed, &qkv(layer))
-            && takes(TokenResult::Plain, &[layer.o_proj.matrix])
-            && takes(TokenResult::Geglu, &gate_and_up(layer))
-            && takes(TokenResult::Plain, &[layer.down_proj.matrix])
-            && layer.per_layer_block.as_ref().is_none_or(|block| {
-                takes(TokenResult::Gated, &[block.input_gate.matrix])
-                    && takes(TokenResult::Plain, &[block.projection.matrix])
-            })
-            && config.head_dim % 32 == 0
-    };
-    layout.weights.layers.iter().zip(&text.layers).all(layer)
+    layout.weights.layers.iter().flat_map(products).all(|(result, parts)| takes(result, &parts))
+        && text.layers.iter().all(|config| config.head_dim % 32 == 0)
         && takes(TokenResult::Logits, &[layout.weights.head().matrix])
 }
 
@@ -63,10 +53,6 @@ pub(in crate::device::cuda) fn has_room_for_clusters(layout: &Layout, gpu: &Gpu)
         })
 }
 
-pub(super) fn gate_and_up(layer: &LayerWeights<Placed>) -> [Matrix; 2] {
-    [layer.gate_proj.matrix, layer.up_proj.matrix]
-}
-
 /// Words and steps of matrices that were placed one after another.
 pub(super) fn span(parts: &[Matrix]) -> Span {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Span::default() };
@@ -76,11 +62,91 @@ pub(super) fn span(parts: &[Matrix]) -> Span {
     Span { address: first.values, bytes: bytes / 16 * 16 }
 }
 
+/// The stages of one token, each product a launch that asks for the weights of a later one.
+pub(super) struct OnTensorCores<'a> {
+    pub passes: &'a Passes<'a>,
+    pub token: &'a Token<'a>,
+}
+
+impl OnTensorCores<'_> {
+    /// The layer behind this one, if the token goes through it.
+    fn next(&self, number: usize) -> Option<usize> {
+        Some(number + 1).filter(|next| self.token.layers.contains(next))
+    }
+}
+
+impl Stages for OnTensorCores<'_> {
+    fn attention(&mut self, number: usize, input: Input, out: Address) -> Result<()> {
+        let passes = self.passes;
+        let (work, weights) = (passes.work(), &passes.layout.weights.layers[number]);
+        let o_proj = [weights.o_proj.matrix];
+        // The MLP's first weights are the most: they need the time of two kernels, and many blocks to
+        // ask for them.
+        passes.normed(&qkv(weights), input, work.qkv, &gate_and_up(weights))?;
+        // Where a cluster has taken the layer before, it has asked for these.
+        let is_asked = number > self.token.layers.start && passes.long(number - 1).is_some();
+        passes.tensor_attention(self.token, number, if is_asked { &[] } else { &o_proj })?;
+        passes.plain(o_proj[0], work.attention_digits, out, &[weights.down_proj.matrix])
+    }
+
+    fn mlp(&mut self, number: usize, input: Input, out: Address) -> Result<()> {
+        let passes = self.passes;
+        let (work, weights) = (passes.work(), &passes.layout.weights.layers[number]);
+        let block_parts = block_parts(weights);
+        let ahead = block_parts.as_ref().map_or(&[][..], |parts| parts);
+        let (product, launch) = passes.product(TokenResult::Geglu, &gate_and_up(weights), [ahead]);
+        let product = TokenProduct { input, digits_out: work.mlp_digits, ..product };
+        passes.launch_product(TokenResult::Geglu, &product, launch)?;
+        let (down, next) = (weights.down_proj.matrix, self.next(number));
+        match passes.long(number) {
+            Some((kernel, launch)) => {
+                let ahead = passes.ahead_of_next(self.token.caches, number, next);
+                let long = TokenLong { matrix: down, digits: work.mlp_digits, out, ahead };
+                passes.launch_whole(kernel, launch, &long)
+            }
+            None => {
+                let next = match next {
+                    Some(next) => qkv(&passes.layout.weights.layers[next]),
+                    None => vec![passes.layout.weights.head().matrix],
+                };
+                passes.plain(down, work.mlp_digits, out, &next)
+            }
+        }
+    }
+
+    fn per_layer_block(
+        &mut self,
+        [gate, projection]: [Matrix; 2],
+        input: Input,
+        gate_with: Address,
+        out: Address,
+    ) -> Result<()> {
+        let (passes, work) = (self.passes, self.passes.work());
+        if passes.ways.clusters && TokenBlock::takes(&gate, &projection) {
+            let block = TokenBlock { input, gate, projection, gate_with, out };
+            return passes.launch_whole(TokenBlock::KERNEL, TokenBlock::LAUNCH, &block);
+        }
+        let (product, launch) = passes.product(TokenResult::Gated, &[gate], []);
+        let product = TokenProduct { input, digits_out: work.gate_digits, gate_with, ..product };
+        passes.launch_product(TokenResult::Gated, &product, launch)?;
+        passes.plain(projection, work.gate_digits, out, &[])
+    }
+
+    fn head(&mut self, input: Input) -> Result<()> {
+        let (passes, work) = (self.passes, self.passes.work());
+        let matrix = passes.layout.weights.head().matrix;
+        let (out, best, cap) = (work.logits, work.step + 8, passes.cap());
+        let (product, launch) = passes.product(TokenResult::Logits, &[matrix], []);
+        let product = TokenProduct { input, out, best, cap, ..product };
+        Ok(passes.launch_product(TokenResult::Logits, &product, launch)?)
+    }
+}
+
 impl Passes<'_> {
     /// Whether the projection of a token's embedding to its per-layer inputs takes digits that `embed` leaves.
     pub(super) fn projects_from_digits(&self) -> bool {
         let inputs = &self.layout.weights.per_layer_inputs;
-        self.tensor_token
+        self.ways.tensor_token
             && inputs.as_ref().is_some_and(|inputs| {
                 takes(TokenResult::Plain, &[inputs.model_projection.matrix], self.gpu.card())
             })
@@ -92,112 +158,10 @@ impl Passes<'_> {
         self.plain(projection, self.work().embedding_digits, out, &first)
     }
 
-    /// Layers and head for one token, whose position is in `Step`.
-    pub(super) fn tensor_token_layers(
-        &self,
-        caches: &[Option<KvLayer>],
-        layers: Range<usize>,
-        x: Address,
-        per_layer: Address,
-        turns: Address,
-    ) -> Result<()> {
-        let mut stream = Stream::new(x);
-        for number in layers.clone() {
-            stream = self.tensor_token_layer(caches, &layers, number, stream, per_layer, turns)?;
-        }
-        let work = self.work();
-        let matrix = self.layout.weights.head().matrix;
-        let input = self.input(&stream, self.layout.vectors.norm, 0);
-        let (out, best, cap) = (work.logits, work.step + 8, self.cap());
-        let (product, launch) = self.product(TokenResult::Logits, &[matrix], []);
-        let product = TokenProduct { input, out, best, cap, ..product };
-        Ok(self.launch_product(TokenResult::Logits, &product, launch)?)
-    }
-
-    /// `number` is one of `layers`.
-    fn tensor_token_layer(
-        &self,
-        caches: &[Option<KvLayer>],
-        layers: &Range<usize>,
-        number: usize,
-        stream: Stream,
-        per_layer: Address,
-        turns: Address,
-    ) -> Result<Stream> {
-        let (work, weights) = (self.work(), &self.layout.weights.layers[number]);
-        let vectors = self.layout.vectors.layers[number];
-        let [attention_out, mlp_out, block_out] = work.deltas;
-        let down = [weights.down_proj.matrix];
-        let block_parts: Vec<Matrix> = weights
-            .per_layer_block
-            .iter()
-            .flat_map(|block| [block.input_gate.matrix, block.projection.matrix])
-            .collect();
-
-        // A stream without a delta stays where it is.
-        let moved = if stream.delta == 0 { 0 } else { self.other(stream.at) };
-        let o_proj = [weights.o_proj.matrix];
-        let input = self.input(&stream, vectors.input_norm, moved);
-        // The MLP's first weights are the most: they need the time of two kernels, and many blocks to
-        // ask for them.
-        self.normed(&qkv(weights), input, work.qkv, &gate_and_up(weights))?;
-        let at = if moved == 0 { stream.at } else { moved };
-        // Where a cluster has taken the layer before, it has asked for these.
-        let is_asked = number > layers.start && self.long(number - 1).is_some();
-        self.tensor_attention(caches, number, turns, if is_asked { &[] } else { &o_proj })?;
-        self.plain(o_proj[0], work.attention_digits, attention_out, &down)?;
-
-        let stream = self.advance(at, attention_out, vectors.post_attention_norm);
-        let at = self.other(at);
-        let input = self.input(&stream, vectors.pre_mlp_norm, at);
-        let ahead = [&block_parts[..]];
-        let (product, launch) = self.product(TokenResult::Geglu, &gate_and_up(weights), ahead);
-        let product = TokenProduct { input, digits_out: work.mlp_digits, ..product };
-        self.launch_product(TokenResult::Geglu, &product, launch)?;
-        let next = (number + 1 < layers.end).then_some(number + 1);
-        match self.long(number) {
-            Some((kernel, launch)) => {
-                let ahead = self.ahead_of_next(caches, number, next);
-                let long =
-                    TokenLong { matrix: down[0], digits: work.mlp_digits, out: mlp_out, ahead };
-                self.launch_whole(kernel, launch, &long)?;
-            }
-            None => {
-                let next = match next {
-                    Some(next) => qkv(&self.layout.weights.layers[next]),
-                    None => vec![self.layout.weights.head().matrix],
-                };
-                self.plain(down[0], work.mlp_digits, mlp_out, &next)?;
-            }
-        }
-        let stream = self.advance(at, mlp_out, vectors.post_mlp_norm);
-
-        let Some(block) = &weights.per_layer_block else {
-            return Ok(Stream { scalar: weights.scalar, ..stream });
-        };
-        let at = self.other(at);
-        let width = config_width(self.text);
-        let (gate, projection) = (block.input_gate.matrix, block.projection.matrix);
-        let gate_with = per_layer + (4 * number * width) as u64;
-        let input = self.input(&stream, 0, at);
-        if self.clusters && TokenBlock::takes(&gate, &projection) {
-            let block = TokenBlock { input, gate, projection, gate_with, out: block_out };
-            self.launch_whole(TokenBlock::KERNEL, TokenBlock::LAUNCH, &block)?;
-            let stream = self.advance(at, block_out, vectors.post_block_norm);
-            return Ok(Stream { scalar: weights.scalar, ..stream });
-        }
-        let (product, launch) = self.product(TokenResult::Gated, &[gate], []);
-        let product = TokenProduct { input, digits_out: work.gate_digits, gate_with, ..product };
-        self.launch_product(TokenResult::Gated, &product, launch)?;
-        self.plain(projection, work.gate_digits, block_out, &[])?;
-        let stream = self.advance(at, block_out, vectors.post_block_norm);
-        Ok(Stream { scalar: weights.scalar, ..stream })
-    }
-
     /// The kernel that takes a layer's projection down in clusters, if one does.
     fn long(&self, number: usize) -> Option<(&'static str, TokenLaunch)> {
         let down = &self.layout.weights.layers[number].down_proj.matrix;
-        TokenLong::launch(down).filter(|_| self.clusters)
+        TokenLong::launch(down).filter(|_| self.ways.clusters)
     }
 
     /// What is read behind the MLP of layer `number` and before the next one's: norms; q, k, v and the output
@@ -290,20 +254,19 @@ impl Passes<'_> {
     /// Attention up to the digits of the output projection's input.
     pub(super) fn tensor_attention(
         &self,
-        caches: &[Option<KvLayer>],
+        token: &Token<'_>,
         number: usize,
-        turns: Address,
         ahead: &[Matrix],
     ) -> Result<()> {
         let (work, config) = (self.work(), &self.text.layers[number]);
         let heads = self.text.num_attention_heads;
         if !has_attention(heads, config, self.kv) {
             let ahead = [span(ahead), Span::default()];
-            return self.attention_of_token(caches, number, turns, work.attention_digits, ahead);
+            return self.attention_of_token(token, number, work.attention_digits, ahead);
         }
         let vectors = self.layout.vectors.layers[number];
         let [q, k, v] = qkv_addresses(work.qkv, self.text, config);
-        let cache = cache_of(caches, number, config);
+        let cache = cache_of(token.caches, number, config);
         let is_full = cache.window == 0;
         let max_pieces = if is_full { work.max_pieces } else { SLIDING_PIECES };
         let attention = TokenAttention {
@@ -313,7 +276,7 @@ impl Passes<'_> {
             v,
             q_norm: vectors.q_norm,
             k_norm: vectors.k_norm,
-            turns: turns + 8 * vectors.first_pair as u64,
+            turns: token.turns + 8 * vectors.first_pair as u64,
             digits_out: work.attention_digits,
             pieces: work.pieces,
             piece_state: work.piece_state,
@@ -330,13 +293,25 @@ impl Passes<'_> {
             is_draft: 0,
             padding: 0,
         };
-        let arguments = [std::ptr::from_ref(&attention).cast()];
+        self.launch_token_attention(&attention, config.head_dim, 1)
+    }
+
+    /// Attention of so many tokens.
+    pub(super) fn launch_token_attention(
+        &self,
+        attention: &TokenAttention,
+        head_dim: usize,
+        tokens: usize,
+    ) -> Result<()> {
+        let arguments = [std::ptr::from_ref(attention).cast()];
+        let heads = tokens * attention.heads as usize;
+        let is_full = attention.cache.window == 0;
         let kind = if is_full { "full" } else { "sliding" };
-        let kernel = format!("token_attention_{kind}_{}", config.head_dim);
-        let grid = [max_pieces, heads / ATTENTION_HEADS];
+        let kernel = format!("token_attention_{kind}_{head_dim}");
+        let grid = [attention.max_pieces as usize, heads / ATTENTION_HEADS];
         self.launch(&kernel, grid, ATTENTION_THREADS, 0, &arguments)?;
         if is_full || !self.gpu.has_clusters() {
-            let grid = [config.head_dim / 32, heads];
+            let grid = [head_dim / 32, heads];
             self.launch("token_join", grid, ATTENTION_THREADS, 0, &arguments)?;
         }
         Ok(())

@@ -1,11 +1,14 @@
-//! One token through layers and head with matrix-vector products on ordinary cores.
-//!
-//! Norms, residual additions and GeGLU have no kernels of their own: each product reads the stream
-//! through an [`Input`] that says what to do on the way.
+//! One token through layers and head: its way through the stages, and the one with matrix-vector products on
+//! ordinary cores, which takes every shape.
 
-use super::{Passes, arguments, cache_of, config_width, qkv};
+use super::chain::Chain;
+use super::matrices::{gate_and_up, qkv};
+use super::stream::{Places, Stages};
+use super::tensor::OnTensorCores;
+use super::{Passes, arguments, cache_of};
 use crate::device::cuda::work_space::qkv_addresses;
 use crate::error::Result;
+use std::ops::Range;
 use w4pack_format::config::LayerConfig;
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
@@ -15,118 +18,82 @@ use w4pack_kernels::cuda::parameters::{
 /// The pieces of a full layer that the last block joins by itself; above, a kernel does.
 const JOINED_BY_LAST_BLOCK: usize = 8;
 
-/// The residual stream of one token on its way: where it is, and what is still to be added to it.
-#[derive(Clone, Copy)]
-pub(super) struct Stream {
-    pub at: Address,
-    pub delta: Address,
-    pub delta_norm: Address,
-    pub scalar: f32,
+/// One token, whose position is in `Step`: the layers it goes through, and what they read of it.
+pub(in crate::device::cuda) struct Token<'a> {
+    pub caches: &'a [Option<KvLayer>],
+    pub layers: Range<usize>,
+    pub x: Address,
+    pub per_layer: Address,
+    pub turns: Address,
 }
 
-impl Stream {
-    pub fn new(at: Address) -> Self {
-        Self { at, delta: 0, delta_norm: 0, scalar: 1.0 }
+/// The stages of one token, each product a launch.
+struct OnOrdinaryCores<'a> {
+    passes: &'a Passes<'a>,
+    token: &'a Token<'a>,
+}
+
+impl Stages for OnOrdinaryCores<'_> {
+    fn attention(&mut self, number: usize, input: Input, out: Address) -> Result<()> {
+        let passes = self.passes;
+        let (work, weights) = (passes.work(), &passes.layout.weights.layers[number]);
+        debug_assert_eq!(passes.text.layers[number].head_dim % 2, 0);
+        passes.gemv(&qkv(weights), input, work.qkv, Epilogue::Store)?;
+        passes.attention_of_token(self.token, number, 0, [Span::default(); 2])?;
+        let input = Input::plain(work.attention);
+        passes.gemv(&[weights.o_proj.matrix], input, out, Epilogue::Store)
+    }
+
+    fn mlp(&mut self, number: usize, input: Input, out: Address) -> Result<()> {
+        let passes = self.passes;
+        let (work, weights) = (passes.work(), &passes.layout.weights.layers[number]);
+        passes.gemv(&gate_and_up(weights), input, work.mlp, Epilogue::Geglu)?;
+        let input = Input::plain(work.mlp);
+        passes.gemv(&[weights.down_proj.matrix], input, out, Epilogue::Store)
+    }
+
+    fn per_layer_block(
+        &mut self,
+        [gate, projection]: [Matrix; 2],
+        input: Input,
+        gate_with: Address,
+        out: Address,
+    ) -> Result<()> {
+        let (passes, work) = (self.passes, self.passes.work());
+        passes.launch_gemv(&[gate], input, work.gate, Epilogue::Gated, gate_with)?;
+        passes.gemv(&[projection], Input::plain(work.gate), out, Epilogue::Store)
+    }
+
+    fn head(&mut self, input: Input) -> Result<()> {
+        self.passes.gemv_head(input)
     }
 }
 
 impl Passes<'_> {
-    /// Layers and head for one token, whose position is in `Step`.
-    pub fn token_layers(
-        &self,
-        caches: &[Option<KvLayer>],
-        layers: std::ops::Range<usize>,
-        x: Address,
-        per_layer: Address,
-        turns: Address,
-    ) -> Result<()> {
-        if self.chains {
-            return self.chained_token_layers(caches, layers, x, per_layer, turns);
+    /// Layers and head for one token.
+    pub fn token_layers(&self, token: &Token<'_>) -> Result<()> {
+        let work = self.work();
+        let places = Places {
+            x: token.x,
+            per_layer: token.per_layer,
+            streams: work.streams,
+            deltas: work.deltas,
+        };
+        let layers = token.layers.clone();
+        if self.ways.chains {
+            return self.through_layers(&mut Chain::new(self, token), layers, &places);
         }
-        if self.tensor_token {
-            return self.tensor_token_layers(caches, layers, x, per_layer, turns);
+        if self.ways.tensor_token {
+            let mut stages = OnTensorCores { passes: self, token };
+            return self.through_layers(&mut stages, layers, &places);
         }
-        let mut stream = Stream::new(x);
-        for number in layers {
-            stream = self.token_layer(caches, number, stream, per_layer, turns)?;
-        }
-        let input = self.input(&stream, self.layout.vectors.norm, 0);
+        self.through_layers(&mut OnOrdinaryCores { passes: self, token }, layers, &places)
+    }
+
+    /// Logits and the likeliest id.
+    pub(super) fn gemv_head(&self, input: Input) -> Result<()> {
         let head = self.layout.weights.head().matrix;
         self.gemv(&[head], input, self.work().logits, Epilogue::Logits)
-    }
-
-    /// The stream through a norm (0: none); it is written to `out` (0: nowhere) on the way.
-    pub(super) fn input(&self, stream: &Stream, norm: Address, out: Address) -> Input {
-        Input {
-            stream: stream.at,
-            delta: stream.delta,
-            delta_norm: stream.delta_norm,
-            norm,
-            stream_out: out,
-            scalar: stream.scalar,
-            epsilon: self.epsilon(),
-        }
-    }
-
-    /// The stream that a block's output is to be added to, brought up to date at `at`.
-    pub(super) fn advance(&self, at: Address, delta: Address, delta_norm: Address) -> Stream {
-        Stream { at, delta, delta_norm, scalar: 1.0 }
-    }
-
-    /// Where the stream goes next: never where it is.
-    pub(super) fn other(&self, at: Address) -> Address {
-        let [one, other] = self.work().streams;
-        if at == one { other } else { one }
-    }
-
-    fn token_layer(
-        &self,
-        caches: &[Option<KvLayer>],
-        number: usize,
-        stream: Stream,
-        per_layer: Address,
-        turns: Address,
-    ) -> Result<Stream> {
-        let (work, weights) = (self.work(), &self.layout.weights.layers[number]);
-        let vectors = self.layout.vectors.layers[number];
-        let config = &self.text.layers[number];
-        let [attention_out, mlp_out, block_out] = work.deltas;
-
-        // A stream without a delta stays where it is.
-        let next = if stream.delta == 0 { 0 } else { self.other(stream.at) };
-        let input = self.input(&stream, vectors.input_norm, next);
-        self.gemv(&qkv(weights), input, work.qkv, Epilogue::Store)?;
-        let at = if next == 0 { stream.at } else { next };
-        self.attention_of_token(caches, number, turns, 0, [Span::default(); 2])?;
-        let input = Input::plain(work.attention);
-        self.gemv(&[weights.o_proj.matrix], input, attention_out, Epilogue::Store)?;
-
-        let stream = self.advance(at, attention_out, vectors.post_attention_norm);
-        let at = self.other(at);
-        let input = self.input(&stream, vectors.pre_mlp_norm, at);
-        let gate_and_up = [weights.gate_proj.matrix, weights.up_proj.matrix];
-        self.gemv(&gate_and_up, input, work.mlp, Epilogue::Geglu)?;
-        let input = Input::plain(work.mlp);
-        self.gemv(&[weights.down_proj.matrix], input, mlp_out, Epilogue::Store)?;
-        let stream = self.advance(at, mlp_out, vectors.post_mlp_norm);
-
-        let Some(block) = &weights.per_layer_block else {
-            return Ok(Stream { scalar: weights.scalar, ..stream });
-        };
-        let at = self.other(at);
-        let input = self.input(&stream, 0, at);
-        let width = config_width(self.text);
-        self.gemv_gated(
-            block.input_gate.matrix,
-            input,
-            work.gate,
-            per_layer + (4 * number * width) as u64,
-        )?;
-        let input = Input::plain(work.gate);
-        self.gemv(&[block.projection.matrix], input, block_out, Epilogue::Store)?;
-        let stream = self.advance(at, block_out, vectors.post_block_norm);
-        debug_assert_eq!(config.head_dim % 2, 0);
-        Ok(Stream { scalar: weights.scalar, ..stream })
     }
 
     pub(super) fn gemv(
@@ -137,16 +104,6 @@ impl Passes<'_> {
         epilogue: Epilogue,
     ) -> Result<()> {
         self.launch_gemv(parts, input, out, epilogue, 0)
-    }
-
-    fn gemv_gated(
-        &self,
-        matrix: Matrix,
-        input: Input,
-        out: Address,
-        gate_with: Address,
-    ) -> Result<()> {
-        self.launch_gemv(&[matrix], input, out, Epilogue::Gated, gate_with)
     }
 
     fn launch_gemv(
@@ -196,16 +153,15 @@ impl Passes<'_> {
     /// To numbers, or to digits where `digits_out` is an address; blocks without positions ask for what lies `ahead`.
     pub(super) fn attention_of_token(
         &self,
-        caches: &[Option<KvLayer>],
+        token: &Token<'_>,
         number: usize,
-        turns: Address,
         digits_out: Address,
         ahead: [Span; 2],
     ) -> Result<()> {
         let (work, config) = (self.work(), &self.text.layers[number]);
         let vectors = self.layout.vectors.layers[number];
         let [q, k, v] = qkv_addresses(work.qkv, self.text, config);
-        let cache = cache_of(caches, number, config);
+        let cache = cache_of(token.caches, number, config);
         let heads = self.text.num_attention_heads;
         let is_full = cache.window == 0;
         let rows = rows_at_once(heads, config, is_full);
@@ -222,7 +178,7 @@ impl Passes<'_> {
             v,
             q_norm: vectors.q_norm,
             k_norm: vectors.k_norm,
-            turns: turns + 8 * vectors.first_pair as u64,
+            turns: token.turns + 8 * vectors.first_pair as u64,
             out: work.attention,
             digits_out,
             pieces: work.pieces,
