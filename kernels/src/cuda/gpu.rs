@@ -291,16 +291,6 @@ impl Gpu {
         self.wait()
     }
 
-    /// Starts a copy from the card into pinned memory, in the stream.
-    ///
-    /// # Safety
-    /// As [`Gpu::download`]; and `to` is not read before the stream is done.
-    pub unsafe fn start_download(&self, to: &mut [u8], from: Address) -> Result<()> {
-        // SAFETY: the caller vouches for both.
-        unsafe { result::memcpy_dtoh_async(to, from, self.stream.cu_stream()) }
-            .attempt("copying from the card")
-    }
-
     /// Fills with a byte, in the stream.
     ///
     /// # Safety
