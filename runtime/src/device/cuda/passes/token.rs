@@ -114,21 +114,30 @@ impl Passes<'_> {
         epilogue: Epilogue,
         gate_with: Address,
     ) -> Result<()> {
+        let gemv = self.one_gemv(parts, input, out, epilogue, gate_with);
+        let pairs_per_block = gemv.pairs_per_block as usize;
+        let blocks = gemv.pairs().div_ceil(pairs_per_block);
+        let shared =
+            digit_bytes(gemv.columns as usize) + pairs_per_block * gemv.slices as usize * 2 * 4;
+        Ok(self.launch(gemv.kernel(), [blocks, 1], GEMV_THREADS, shared, &arguments![gemv])?)
+    }
+
+    /// The product of one token.
+    pub(super) fn one_gemv(
+        &self,
+        parts: &[Matrix],
+        input: Input,
+        out: Address,
+        epilogue: Epilogue,
+        gate_with: Address,
+    ) -> Gemv {
         let mut part = [Matrix::NONE; 3];
         part[..parts.len()].copy_from_slice(parts);
         let is_geglu = epilogue == Epilogue::Geglu;
         let rows: i32 = if is_geglu { part[0].rows } else { parts.iter().map(|p| p.rows).sum() };
-        let pairs = if is_geglu { rows } else { (rows + 1) / 2 } as usize;
         let columns = part[0].columns as usize;
         let (lanes, slices) = row_shape(columns);
-        // One block a multiprocessor, all with the same number of pairs, so that the next kernel's
-        // blocks find room beside them; two where there is much to read.
-        let multiprocessors = self.gpu.card().multiprocessors;
-        let blocks =
-            if pairs >= 32 * multiprocessors { 2 * multiprocessors } else { multiprocessors };
-        let pairs_per_block = pairs.div_ceil(blocks);
-        let blocks = pairs.div_ceil(pairs_per_block);
-        let gemv = Gemv {
+        let mut gemv = Gemv {
             part,
             input,
             digits: 0,
@@ -143,11 +152,17 @@ impl Passes<'_> {
             columns: columns as i32,
             lanes,
             slices,
-            pairs_per_block: pairs_per_block as i32,
+            pairs_per_block: 0,
             epilogue: epilogue as i32,
         };
-        let shared = digit_bytes(columns) + pairs_per_block * slices as usize * 2 * 4;
-        Ok(self.launch(gemv.kernel(), [blocks, 1], GEMV_THREADS, shared, &arguments![gemv])?)
+        // One block a multiprocessor, all with the same number of pairs, so that the next kernel's
+        // blocks find room beside them; two where there is much to read.
+        let multiprocessors = self.gpu.card().multiprocessors;
+        let pairs = gemv.pairs();
+        let blocks =
+            if pairs >= 32 * multiprocessors { 2 * multiprocessors } else { multiprocessors };
+        gemv.pairs_per_block = pairs.div_ceil(blocks) as i32;
+        gemv
     }
 
     /// To numbers, or to digits where `digits_out` is an address; blocks without positions ask for what lies `ahead`.
