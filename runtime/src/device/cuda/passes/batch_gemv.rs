@@ -9,7 +9,7 @@
 use super::matrices::{gate_and_up, qkv};
 use super::stream::{Places, Stages};
 use super::tensor::has_attention;
-use super::token::Token;
+use super::token::{Token, pair_bytes};
 use super::{Passes, arguments, config_width};
 use crate::device::cuda::ways::Products;
 use crate::device::cuda::work_space::Work;
@@ -173,7 +173,7 @@ impl Passes<'_> {
         let alone = self.one_gemv(parts, input, 0, outcome.epilogue, 0);
         let gate_stride = self.text.layers.len() * config_width(self.text);
         // A block has no digits to make, so there may be as many blocks as there are.
-        let pair_bytes = alone.slices as usize * 2 * 4 * count;
+        let pair_bytes = pair_bytes(&alone) * count;
         let pairs_per_block =
             (alone.pairs_per_block as usize).min((MOST_SHARED / pair_bytes).max(1));
         let gemv = Gemv {
