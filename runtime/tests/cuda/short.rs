@@ -54,11 +54,9 @@ fn is_the_same_alone_beside_another_and_tried(shape: &str, products: Products, k
         assert!(found == Decoded::Logits(row.clone()), "beside another");
     }
 
-    // Heads of 32 and keys in q8 have no kernel for it.
-    assert_eq!(
-        device.most_tried() > 1,
-        shape != "mixed" && kv == KvType::F16 && products == Products::Mma
-    );
+    // Heads of 32 have no kernel on tensor cores, which those of 64 beside them have.
+    let is_between = shape == "mixed" && kv == KvType::F16 && products == Products::Mma;
+    assert_eq!(device.most_tried() > 1, !is_between);
     if device.most_tried() > 1 {
         let slot = read(&mut device, prompt);
         let mut trial = device.try_tokens(slot, answer).expect("they run");

@@ -178,10 +178,13 @@ fn products_of_several_tokens_have_the_bits_of_each_alone() {
     }
 }
 
-fn device(folder: &Path, slots: usize) -> CudaDevice {
+/// Tensor cores take f16 steps only, ordinary ones all.
+pub const WAYS: [(Products, &[ScaleDtype]); 2] =
+    [(Products::Mma, &[ScaleDtype::F16]), (Products::Ffma, &ScaleDtype::ALL)];
+
+fn device(folder: &Path, slots: usize, products: Products) -> CudaDevice {
     let checkpoint = Arc::new(Checkpoint::open_folder(folder).expect("it opens"));
-    let products = Some(Products::Mma);
-    let memory = Some(1 << 30);
+    let (products, memory) = (Some(products), Some(1 << 30));
     let options = CudaOptions { slots, products, memory, ..CudaOptions::default() };
     CudaDevice::load(&checkpoint, options, &mut |_| {}).expect("it fits the card")
 }
@@ -198,12 +201,16 @@ fn read(device: &mut CudaDevice, prompt: &[u32], context: usize) -> Slot {
 fn answers_together_have_the_bits_of_each_alone() {
     let Some(_card) = shared_card() else { return };
     const SLOTS: usize = 11;
-    for (name, config, count) in random::tensor_core_shapes() {
+    let shapes = random::tensor_core_shapes();
+    let all = WAYS.iter().flat_map(|way| shapes.iter().map(move |shape| (way, shape.clone())));
+    for (&(products, dtypes), (name, config, count)) in all {
         let folder = tempfile::tempdir().expect("a folder");
-        random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
-        let (mut together, mut one) = (device(folder.path(), SLOTS), device(folder.path(), 1));
+        random::packed_with(config, 6, dtypes).write(folder.path());
+        let [mut together, mut one] =
+            [SLOTS, 1].map(|slots| device(folder.path(), slots, products));
+        let name = format!("{name}, {products:?}");
         // Heads of 32 have no kernel on tensor cores.
-        let expected = if name == "mixed" { 1 } else { SLOTS };
+        let expected = if name == "mixed, Mma" { 1 } else { SLOTS };
         assert_eq!(together.tokens_together(), expected, "{name}");
         assert_eq!(one.tokens_together(), 1);
         let answers: Vec<Vec<u32>> =
@@ -247,7 +254,7 @@ fn a_step_that_fails_fails_alone() {
     let (_, config, _) = random::tensor_core_shapes()[0].clone();
     let folder = tempfile::tempdir().expect("a folder");
     random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
-    let mut device = device(folder.path(), 4);
+    let mut device = device(folder.path(), 4, Products::Mma);
     let slots = [9, 5, 9].map(|context| read(&mut device, &random::tokens(5, 1), context));
     let step = |slot: Slot, token: u32| DecodeStep { slot, token, logits: true };
     let steps = [

@@ -4,6 +4,7 @@ use crate::shared_card;
 use crate::support::hostile::Hostile;
 use crate::support::random;
 use crate::support::slots::tries_change_nothing;
+use crate::together::WAYS;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +14,15 @@ use w4pack_runtime::device::MOST_TRIED;
 use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products};
 use w4pack_runtime::{Device, Engine, Request, RuntimeError, Sampling, Speculation};
 
-fn device(folder: &Path, slots: usize, kv: KvType, speculation: Speculation) -> CudaDevice {
+fn device(
+    folder: &Path,
+    slots: usize,
+    products: Products,
+    kv: KvType,
+    speculation: Speculation,
+) -> CudaDevice {
     let checkpoint = Arc::new(Checkpoint::open_folder(folder).expect("it opens"));
-    let (products, memory) = (Some(Products::Mma), Some(1 << 30));
+    let (products, memory) = (Some(products), Some(1 << 30));
     let options =
         CudaOptions { slots, kv, speculation, products, memory, ..CudaOptions::default() };
     CudaDevice::load(&checkpoint, options, &mut |_| {}).expect("it fits the card")
@@ -25,14 +32,17 @@ fn device(folder: &Path, slots: usize, kv: KvType, speculation: Speculation) -> 
 #[test]
 fn tokens_tried_together_have_the_bits_of_each_alone() {
     let Some(_card) = shared_card() else { return };
-    for (name, config, _) in random::tensor_core_shapes() {
+    let shapes = random::tensor_core_shapes();
+    let all = WAYS.iter().flat_map(|way| shapes.iter().map(move |shape| (way, shape.clone())));
+    for (&(products, dtypes), (name, config, _)) in all {
         let window = config["sliding_window"].as_u64().expect("a window") as usize;
         let folder = tempfile::tempdir().expect("a folder");
-        random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
+        random::packed_with(config, 6, dtypes).write(folder.path());
         for slots in [1, 3] {
-            let mut device = device(folder.path(), slots, KvType::F16, Speculation::Ngram);
+            let mut device =
+                device(folder.path(), slots, products, KvType::F16, Speculation::Ngram);
             // Heads of 32 have no kernel on tensor cores.
-            if name == "mixed" {
+            if name == "mixed" && products == Products::Mma {
                 assert_eq!(device.most_tried(), 1);
                 continue;
             }
@@ -50,11 +60,11 @@ fn tokens_tried_together_have_the_bits_of_each_alone() {
 #[test]
 fn a_card_without_room_or_kernels_takes_no_guesses() {
     let Some(_card) = shared_card() else { return };
-    let (_, config, _) = random::tensor_core_shapes()[0].clone();
-    let folder = tempfile::tempdir().expect("a folder");
-    random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
-    for (kv, speculation) in [(KvType::F16, Speculation::Off), (KvType::Q8, Speculation::Ngram)] {
-        let device = device(folder.path(), 1, kv, speculation);
+    let [(_, small, _), (_, mixed, _), _] = random::tensor_core_shapes();
+    for (config, speculation) in [(small, Speculation::Off), (mixed, Speculation::Ngram)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
+        let device = device(folder.path(), 1, Products::Mma, KvType::F16, speculation);
         assert_eq!(device.most_tried(), 1);
         let engine = Engine::on_card(device, 8).expect("it starts");
         let refused = engine.speculating(Speculation::Ngram).err().expect("it cannot");
@@ -66,15 +76,17 @@ fn a_card_without_room_or_kernels_takes_no_guesses() {
 #[test]
 fn guesses_of_any_kind_leave_answers_as_they_are() {
     let Some(_card) = shared_card() else { return };
-    for (name, config, _) in random::tensor_core_shapes() {
-        if name == "mixed" {
+    let shapes = random::tensor_core_shapes();
+    let all = WAYS.iter().flat_map(|way| shapes.iter().map(move |shape| (way, shape.clone())));
+    for (&(products, dtypes), (name, config, _)) in all {
+        if name == "mixed" && products == Products::Mma {
             continue;
         }
         let folder = tempfile::tempdir().expect("a folder");
-        random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
+        random::packed_with(config, 6, dtypes).write(folder.path());
         let engine = |speculation| {
-            Engine::on_card(device(folder.path(), 1, KvType::F16, speculation), 16)
-                .expect("it starts")
+            let device = device(folder.path(), 1, products, KvType::F16, speculation);
+            Engine::on_card(device, 16).expect("it starts")
         };
         let mut plain = engine(Speculation::Off);
         let ngram = engine(Speculation::Ngram).speculating(Speculation::Ngram).expect("it can");

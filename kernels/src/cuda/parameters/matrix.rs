@@ -142,6 +142,12 @@ pub fn row_shape(columns: usize) -> (i32, i32) {
 }
 
 impl Gemv {
+    /// Row pairs of all blocks; with [`Epilogue::Geglu`] a gate row and its up row.
+    pub fn pairs(&self) -> usize {
+        let is_geglu = self.epilogue == Epilogue::Geglu as i32;
+        if is_geglu { self.rows as usize } else { (self.rows as usize).div_ceil(2) }
+    }
+
     /// The kernel for one token: one that asks nothing at run time where all parts have f16 steps
     /// and every lane the same number of groups, else the one for everything.
     pub fn kernel(&self) -> &'static str {

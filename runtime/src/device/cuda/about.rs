@@ -1,6 +1,6 @@
 //! What a device says of itself: the model, the card, the memory, and which kernels it takes.
 
-use super::{CudaDevice, LoadReport, Plan, Products, Sizes};
+use super::{CudaDevice, LoadReport, Plan, Products, Sizes, together};
 use w4pack_format::config::Config;
 use w4pack_kernels::cuda::Card;
 
@@ -63,7 +63,10 @@ impl CudaDevice {
 
     /// Sequences whose tokens go through the layers together at most; 1: none do.
     pub fn tokens_together(&self) -> usize {
-        self.batch_graphs.len() + 1
+        match self.ways.several {
+            true => self.slots.len().min(together::MOST),
+            false => self.batch_graphs.len() + 1,
+        }
     }
 
     /// How loading went.

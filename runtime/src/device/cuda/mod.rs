@@ -63,9 +63,9 @@ pub struct CudaDevice {
     graphs: Vec<Graph>,
     /// The same with the other `Step`, for every second one of those that run ahead; empty where none do.
     ahead_graphs: Vec<Graph>,
-    /// A step of two sequences at once, of three and so on; empty where they go one by one.
+    /// A step of two sequences at once, of three and so on; empty where they go one by one, or on ordinary cores.
     batch_graphs: Vec<Graph>,
-    /// A step of `TRIED` tokens of one sequence; empty where none are tried.
+    /// A step of `TRIED` tokens of one sequence; empty where none are tried, or on ordinary cores.
     tried_graphs: Vec<Graph>,
     /// `Step` on its way to the card, and what comes back.
     mailbox: Pinned,
@@ -310,7 +310,8 @@ impl Device for CudaDevice {
     }
 
     fn most_tried(&self) -> usize {
-        if self.tried_graphs.is_empty() { 1 } else { MOST_TRIED }
+        let is_ready = self.ways.several || !self.tried_graphs.is_empty();
+        if self.layout.tried > 1 && is_ready { MOST_TRIED } else { 1 }
     }
 
     fn try_tokens(&mut self, slot: Slot, tokens: &[u32]) -> Result<Box<dyn Trial + '_>> {

@@ -1,16 +1,19 @@
-//! Decode steps of several sequences at once: captured graphs, one for every number of tokens, which read
-//! positions, tokens and slots from the card's memory. `tried.rs` has several tokens of one sequence.
+//! Decode steps of several sequences at once: on tensor cores captured graphs, one for every number of tokens, which
+//! read positions, tokens and slots from the card's memory; on ordinary cores, which are slow enough for that, one
+//! launch after another. `tried.rs` has several tokens of one sequence.
 
 use super::passes::Columns;
 use super::{CudaDevice, DecodeStep, Decoded, Device, Slot};
 use crate::error::{Result, RuntimeError};
-use w4pack_kernels::cuda::Graph;
 use w4pack_kernels::cuda::parameters::Step;
+use w4pack_kernels::cuda::{Address, Graph};
 
 /// Where the mailbox has the steps of several tokens, and how much of it they take both ways.
 const OUTGOING: usize = 64;
 const STEP: usize = size_of::<Step>();
-const MOST: usize = w4pack_kernels::cuda::parameters::BATCH_TOKENS;
+/// A choice: the largest logit and its id.
+const BEST: usize = size_of::<u64>();
+pub(super) const MOST: usize = w4pack_kernels::cuda::parameters::BATCH_TOKENS;
 const INCOMING: usize = OUTGOING + MOST * (STEP + 4);
 
 /// Bytes of the mailbox.
@@ -50,7 +53,7 @@ impl CudaDevice {
 
     /// Every step's result, as if they had run one by one.
     pub(super) fn steps_together(&mut self, steps: &[DecodeStep]) -> Vec<Result<Decoded>> {
-        if self.batch_graphs.is_empty() {
+        if self.tokens_together() < 2 {
             return steps.iter().map(|step| self.decode_as(step)).collect();
         }
         let mut results: Vec<Option<Result<Decoded>>> = Vec::new();
@@ -64,7 +67,7 @@ impl CudaDevice {
                 }
             })
             .collect();
-        for group in sound.chunks(self.batch_graphs.len() + 1) {
+        for group in sound.chunks(self.tokens_together()) {
             let of_group: Vec<DecodeStep> = group.iter().map(|&index| steps[index]).collect();
             let decoded = match of_group.len() {
                 1 => vec![self.decode_as(&of_group[0])],
@@ -88,7 +91,10 @@ impl CudaDevice {
         };
         let columns = steps.iter().map(column).collect::<Result<Vec<_>>>()?;
         self.send_columns(&columns)?;
-        self.queue.settled()?.run(&self.batch_graphs[steps.len() - 2])?;
+        match self.ways.several {
+            true => self.launch_columns(&columns)?,
+            false => self.queue.settled()?.run(&self.batch_graphs[steps.len() - 2])?,
+        }
         self.receive_columns(steps.len())?;
         let mut decoded = Vec::new();
         for (index, step) in steps.iter().enumerate() {
@@ -123,11 +129,29 @@ impl CudaDevice {
         Ok(())
     }
 
+    /// Runs what was sent on ordinary cores.
+    pub(super) fn launch_columns(&mut self, columns: &[Column]) -> Result<()> {
+        let passes = self.passes()?;
+        let (batch, caches) = (passes.layout.batch, &passes.layout.caches);
+        // SAFETY: so many tokens have a place there at least.
+        unsafe { passes.gpu.fill(batch.best, 0, BEST * columns.len())? };
+        let caches: Vec<_> = columns.iter().map(|column| &caches[column.slot.0][..]).collect();
+        passes.several(&caches)
+    }
+
+    /// Where the columns' choices lie on the card, and how many bytes there are from one to the next.
+    fn choices(&self) -> (Address, usize) {
+        let batch = &self.layout.batch;
+        if self.ways.several { (batch.best, BEST) } else { (batch.steps + 8, STEP) }
+    }
+
     /// Waits for what the first `count` columns have chosen.
     pub(super) fn receive_columns(&mut self, count: usize) -> Result<()> {
-        let incoming = &mut self.mailbox.bytes_mut()[INCOMING..][..STEP * count];
-        // SAFETY: as many steps were uploaded; they are read after the wait.
-        unsafe { self.queue.settled()?.download(incoming, self.layout.batch.steps)? };
+        let (from, stride) = self.choices();
+        let bytes = stride * (count - 1) + BEST;
+        let incoming = &mut self.mailbox.bytes_mut()[INCOMING..][..bytes];
+        // SAFETY: there are as many choices; they are read after the wait.
+        unsafe { self.queue.settled()?.download(incoming, from)? };
         Ok(())
     }
 
@@ -137,7 +161,8 @@ impl CudaDevice {
             let row = (4 * index * self.config.text.vocab_size) as u64;
             return self.download_row(self.layout.batch.logits + row).map(Decoded::Logits);
         }
-        let best = &self.mailbox.bytes()[INCOMING + index * STEP + 8..][..8];
+        let (_, stride) = self.choices();
+        let best = &self.mailbox.bytes()[INCOMING + index * stride..][..BEST];
         let best = bytemuck::pod_read_unaligned(best);
         let id = Step::chosen(best);
         match Step::is_nan(best) {

@@ -1,14 +1,14 @@
 //! Tokens of one sequence that are tried in one pass: the columns of `together.rs`, of one slot and at
 //! neighbouring positions, each seeing the keys and values of those before it.
 //!
-//! Graphs are captured for a few numbers of tokens; what is missing is filled up with the last token once
-//! more, at its own position, which changes nothing. Rows of tokens that are not kept stay behind the end
+//! Where there are graphs, they are captured for a few numbers of tokens; what is missing is filled up with the last
+//! token once more, at its own position, which changes nothing. Rows of tokens that are not kept stay behind the end
 //! of the sequence; rings have room for them beside what a window sees (`layout::ring_rows`).
 
 use super::passes::Columns;
 use super::plan::TRIED;
 use super::together::Column;
-use super::{CudaDevice, Decoded, MOST_TRIED, Slot, Trial};
+use super::{CudaDevice, Decoded, Device, Slot, Trial};
 use crate::error::Result;
 
 /// A pass over tokens that are tried, done.
@@ -33,14 +33,14 @@ impl CudaDevice {
         slot: Slot,
         tokens: &[u32],
     ) -> Result<Box<dyn Trial + '_>> {
-        let most = if self.tried_graphs.is_empty() { 1 } else { MOST_TRIED };
-        crate::device::check_tried(tokens, most)?;
+        crate::device::check_tried(tokens, self.most_tried())?;
         let cache = self.cache(slot)?;
         self.check_room(cache, tokens.len())?;
         crate::forward::check_ids(&self.config.text, tokens, cache.length)?;
         let graph = TRIED.iter().position(|&count| count >= tokens.len());
         let graph = graph.expect("the last graph takes the most there may be");
-        let columns: Vec<Column> = (0..TRIED[graph])
+        let count = if self.ways.several { tokens.len() } else { TRIED[graph] };
+        let columns: Vec<Column> = (0..count)
             .map(|number| number.min(tokens.len() - 1))
             .map(|number| Column { slot, position: cache.length + number, token: tokens[number] })
             .collect();
@@ -50,7 +50,10 @@ impl CudaDevice {
             cache.written(cache.length + tokens.len(), window);
         }
         self.send_columns(&columns)?;
-        self.queue.settled()?.run(&self.tried_graphs[graph])?;
+        match self.ways.several {
+            true => self.launch_columns(&columns)?,
+            false => self.queue.settled()?.run(&self.tried_graphs[graph])?,
+        }
         self.receive_columns(tokens.len())?;
         Ok(Box::new(TriedTokens { device: self, slot, tokens: tokens.len() }))
     }

@@ -23,12 +23,19 @@ pub(super) struct Ways {
     pub clusters: bool,
     /// Whether its products go in chains, see `passes/chain.rs`; the result is the same.
     pub chains: bool,
+    /// Whether several tokens go together on ordinary cores, see `passes/batch_gemv.rs`.
+    pub several: bool,
 }
 
 impl Ways {
     /// The one that every card has.
-    pub const ORDINARY: Self =
-        Self { products: Products::Ffma, tensor_token: false, clusters: false, chains: false };
+    pub const ORDINARY: Self = Self {
+        products: Products::Ffma,
+        tensor_token: false,
+        clusters: false,
+        chains: false,
+        several: false,
+    };
 }
 
 impl CudaDevice {
@@ -45,7 +52,9 @@ impl CudaDevice {
         let clusters =
             self.options.clusters && tensor_token && passes::has_room_for_clusters(layout, gpu);
         let chains = self.options.clusters && passes::fits_chains(text, layout, gpu);
-        self.ways = Ways { products, tensor_token, clusters, chains };
+        self.ways = Ways { products, tensor_token, clusters, chains, several: false };
+        let passes = self.passes()?;
+        self.ways.several = !passes.takes_batches() && passes.takes_several();
         Ok(())
     }
 

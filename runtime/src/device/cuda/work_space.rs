@@ -87,10 +87,15 @@ pub(super) struct BatchWork {
     pub streams: [Address; 2],
     pub deltas: [Address; 3],
     pub qkv: Address,
+    /// Those of attention, MLP and gate only on ordinary cores: elsewhere there are digits at once.
+    pub attention: Address,
+    pub mlp: Address,
+    pub gate: Address,
     /// Of what comes behind a norm, and what the products of each token are multiplied by.
     pub digits: Address,
     pub factors: Address,
     pub attention_digits: Address,
+    /// On ordinary cores of every input, one after another.
     pub mlp_digits: Address,
     pub gate_digits: Address,
     pub per_layer: Address,
@@ -99,6 +104,8 @@ pub(super) struct BatchWork {
     /// A `Step` each, and behind them the slots.
     pub steps: Address,
     pub slots: Address,
+    /// What `Step` has of a token, on ordinary cores.
+    pub best: Address,
     pub ids: Address,
     pub pieces: Address,
     pub piece_state: Address,
@@ -230,6 +237,9 @@ pub(super) fn lay_out_batch(
     let head_dim = text.layers.iter().map(|layer| layer.head_dim).max().unwrap_or(0);
     let floats = |bump: &mut Bump, count: usize| bump.floats(tokens * count);
     let digits = |bump: &mut Bump, columns: usize| bump.take(batch_digit_bytes(columns));
+    // Pieces are not kept for all tokens on ordinary cores: what is kept instead has their place.
+    let instead = attention + mlp + width;
+    let pieces = floats(bump, (heads * work.max_pieces * head_dim).max(instead));
     // Steps and slots go to the card in one copy.
     let steps = bump.take(tokens * (size_of::<Step>() + 4));
     BatchWork {
@@ -237,18 +247,22 @@ pub(super) fn lay_out_batch(
         streams: [floats(bump, hidden), floats(bump, hidden)],
         deltas: [floats(bump, hidden), floats(bump, hidden), floats(bump, hidden)],
         qkv: floats(bump, qkv),
+        attention: pieces,
+        mlp: pieces + (4 * tokens * attention) as u64,
+        gate: pieces + (4 * tokens * (attention + mlp)) as u64,
         digits: digits(bump, hidden),
         factors: floats(bump, 1),
         attention_digits: digits(bump, attention),
-        mlp_digits: digits(bump, mlp),
+        mlp_digits: digits(bump, hidden.max(attention).max(mlp)),
         gate_digits: digits(bump, width),
         per_layer: floats(bump, text.layers.len() * width),
         turns: floats(bump, 2 * pairs),
         logits: floats(bump, text.vocab_size),
         steps,
         slots: steps + (tokens * size_of::<Step>()) as u64,
+        best: bump.take(8 * tokens),
         ids: floats(bump, 1),
-        pieces: floats(bump, heads * work.max_pieces * head_dim),
+        pieces,
         piece_state: floats(bump, 2 * heads * work.max_pieces),
     }
 }

@@ -3,11 +3,12 @@
 //! Two ways through a layer. One token, [`Passes::token_layers`], takes matrix-vector products, on
 //! tensor cores (`tensor.rs`) or on ordinary ones (`token.rs`, `chain.rs`): every decode step (captured once as a
 //! graph), and the last token of a prompt behind the layers that own keys and values; one token each of
-//! several sequences, or several that one sequence tries, share these products (`batch.rs`). In what order all of
-//! these go, and where the residual stream is meanwhile, `stream.rs` says. A chunk of a prompt,
+//! several sequences, or several that one sequence tries, share these products (`batch.rs`, `batch_gemv.rs`). In
+//! what order all of these go, and where the residual stream is meanwhile, `stream.rs` says. A chunk of a prompt,
 //! [`Passes::chunk_layers`], takes matrix products (`chunk.rs`).
 
 mod batch;
+mod batch_gemv;
 mod chain;
 mod chunk;
 mod matrices;

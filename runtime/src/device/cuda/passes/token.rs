@@ -12,7 +12,8 @@ use std::ops::Range;
 use w4pack_format::config::LayerConfig;
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
-    Attention, Epilogue, GEMV_THREADS, Gemv, Input, KvLayer, Matrix, Span, digit_bytes, row_shape,
+    Attention, Epilogue, GEMV_THREADS, Gemv, Input, KvLayer, Matrix, STATIC_SHARED, Span,
+    digit_bytes, row_shape,
 };
 
 /// The pieces of a full layer that the last block joins by itself; above, a kernel does.
@@ -114,21 +115,29 @@ impl Passes<'_> {
         epilogue: Epilogue,
         gate_with: Address,
     ) -> Result<()> {
+        let gemv = self.one_gemv(parts, input, out, epilogue, gate_with);
+        let pairs_per_block = gemv.pairs_per_block as usize;
+        let blocks = gemv.pairs().div_ceil(pairs_per_block);
+        let shared = digit_bytes(gemv.columns as usize) + pairs_per_block * pair_bytes(&gemv);
+        Ok(self.launch(gemv.kernel(), [blocks, 1], GEMV_THREADS, shared, &arguments![gemv])?)
+    }
+
+    /// The product of one token.
+    pub(super) fn one_gemv(
+        &self,
+        parts: &[Matrix],
+        input: Input,
+        out: Address,
+        epilogue: Epilogue,
+        gate_with: Address,
+    ) -> Gemv {
         let mut part = [Matrix::NONE; 3];
         part[..parts.len()].copy_from_slice(parts);
         let is_geglu = epilogue == Epilogue::Geglu;
         let rows: i32 = if is_geglu { part[0].rows } else { parts.iter().map(|p| p.rows).sum() };
-        let pairs = if is_geglu { rows } else { (rows + 1) / 2 } as usize;
         let columns = part[0].columns as usize;
         let (lanes, slices) = row_shape(columns);
-        // One block a multiprocessor, all with the same number of pairs, so that the next kernel's
-        // blocks find room beside them; two where there is much to read.
-        let multiprocessors = self.gpu.card().multiprocessors;
-        let blocks =
-            if pairs >= 32 * multiprocessors { 2 * multiprocessors } else { multiprocessors };
-        let pairs_per_block = pairs.div_ceil(blocks);
-        let blocks = pairs.div_ceil(pairs_per_block);
-        let gemv = Gemv {
+        let mut gemv = Gemv {
             part,
             input,
             digits: 0,
@@ -143,11 +152,20 @@ impl Passes<'_> {
             columns: columns as i32,
             lanes,
             slices,
-            pairs_per_block: pairs_per_block as i32,
+            pairs_per_block: 0,
             epilogue: epilogue as i32,
         };
-        let shared = digit_bytes(columns) + pairs_per_block * slices as usize * 2 * 4;
-        Ok(self.launch(gemv.kernel(), [blocks, 1], GEMV_THREADS, shared, &arguments![gemv])?)
+        // One block a multiprocessor, all with the same number of pairs, so that the next kernel's
+        // blocks find room beside them; two where there is much to read.
+        let card = self.gpu.card();
+        let (pairs, multiprocessors) = (gemv.pairs(), card.multiprocessors);
+        let blocks =
+            if pairs >= 32 * multiprocessors { 2 * multiprocessors } else { multiprocessors };
+        // Where there are few multiprocessors a block's share of the head is more than its memory holds.
+        let room = card.shared_memory - STATIC_SHARED - digit_bytes(columns);
+        let most = (room / pair_bytes(&gemv)).max(1);
+        gemv.pairs_per_block = pairs.div_ceil(blocks).min(most) as i32;
+        gemv
     }
 
     /// To numbers, or to digits where `digits_out` is an address; blocks without positions ask for what lies `ahead`.
@@ -201,6 +219,11 @@ impl Passes<'_> {
         }
         Ok(())
     }
+}
+
+/// Bytes of shared memory for the sums of a row pair of one token.
+pub(super) fn pair_bytes(gemv: &Gemv) -> usize {
+    gemv.slices as usize * 2 * size_of::<f32>()
 }
 
 /// Query heads of a block: those that share a key head, where there is a kernel for it.
