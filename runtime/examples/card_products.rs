@@ -1,14 +1,15 @@
 //! How fast single tokens are multiplied with matrices that no cache holds, beside a plain read of the same
 //! card: `cargo run --release --example card_products`. W4PACK_KERNELS=ptx75 takes the kernels of small cards.
 //!
-//! Of every shape the launch that decoding uses comes first, then others: blocks a multiprocessor, and tasks of a
-//! warp that are under way.
+//! Of every shape a plain read of the same bytes comes first, which has to start and to end too, then the launch that
+//! decoding uses, then others: blocks a multiprocessor, and tasks of a warp that are under way. All are launches of a
+//! captured graph, as those of a decode step are: a launch by hand takes a microsecond or two more.
 
 use std::error::Error;
 use std::ffi::c_void;
 use w4pack_kernels::cuda::parameters::{
     ChainProduct, Epilogue, GEMV_THREADS, Gemv, Input, Kind, MOST_CHAINED, Matrix, PRODUCT_THREADS,
-    TokenChain, TokenLaunch, TokenProduct, TokenResult, digit_bytes, row_shape,
+    TallGemv, TokenChain, TokenLaunch, TokenProduct, TokenResult, digit_bytes, row_shape,
 };
 use w4pack_kernels::cuda::{Address, Gpu};
 use w4pack_runtime::device::cuda::read_bandwidth;
@@ -26,6 +27,8 @@ const SHAPES: [(TokenResult, usize, usize); 5] = [
 const ROUNDS: usize = 9;
 /// Launches in a row, each with a matrix of its own.
 const COPIES: usize = 4;
+/// How often these are launched in one measurement.
+const TURNS: usize = 3;
 
 fn main() -> Outcome<()> {
     let gpu = Gpu::open(0, std::env::var("W4PACK_KERNELS").ok().as_deref())?;
@@ -77,6 +80,16 @@ fn main() -> Outcome<()> {
             bytes as f64 / 1e6,
             read / 1e9
         );
+        let (count, sink) = (bytes as u64 / 16, take(8));
+        for blocks in [4, 8, 16].map(|blocks| blocks * card.multiprocessors) {
+            let plain = speed(&gpu, &matrices, bytes, |matrix| {
+                let arguments = [argument(&matrix.values), argument(&count), argument(&sink)];
+                // SAFETY: the parameters of `read_all`; steps lie behind the words.
+                unsafe { gpu.launch("read_all", [blocks as u32, 1], 512, 0, &arguments)? };
+                Ok(())
+            })?;
+            print(blocks, "plain read", bytes, plain, read);
+        }
         let mut ways = vec![(usual, launch)];
         for blocks in [1, 2, 3, 4] {
             for slots in 1..=3 {
@@ -124,7 +137,25 @@ fn main() -> Outcome<()> {
             let bytes_a_second = COPIES as f64 * speed(&gpu, &matrices[..1], bytes, of_all)?;
             print(launch.blocks, "all in one", bytes, bytes_a_second, read);
         }
-        // What a card without tensor cores does with other shapes.
+        // What a card without tensor cores does with the head, and with matrices of other shapes.
+        let (gemv, _) = on_ordinary_cores(matrices[0], 2 * card.multiprocessors);
+        let store = Gemv { input: Input::plain(vector), out, ..gemv };
+        let logits = Gemv {
+            input: fill_in(usual).input,
+            best,
+            cap: 30.0,
+            epilogue: Epilogue::Logits as i32,
+            ..store
+        };
+        for (gemv, what) in [(logits, "softcap, argmax"), (store, "stored")] {
+            let Some((tall, kernel)) = TallGemv::of(&gemv) else { continue };
+            let launch =
+                TokenLaunch { blocks: 2 * card.multiprocessors, shared: digit_bytes(columns) };
+            let bytes_a_second = speed(&gpu, &matrices, bytes, |matrix| {
+                run(&gpu, kernel, launch, GEMV_THREADS, &TallGemv { matrix, ..tall })
+            })?;
+            print(launch.blocks, &format!("{kernel}, {what}"), bytes, bytes_a_second, read);
+        }
         for blocks in 1..=4 {
             let (gemv, launch) = on_ordinary_cores(matrices[0], blocks * card.multiprocessors);
             let bytes_a_second = speed(&gpu, &matrices, bytes, |matrix| {
@@ -145,14 +176,17 @@ fn speed(
     bytes: usize,
     launch: impl Fn(Matrix) -> Outcome<()>,
 ) -> Outcome<f64> {
+    let turns =
+        || (0..TURNS).try_for_each(|_| matrices.iter().try_for_each(|&matrix| launch(matrix)));
+    let graph = gpu.capture(turns)?;
     let timer = gpu.timer()?;
     let mut seconds = Vec::new();
     for _ in 0..=ROUNDS {
-        seconds.push(timer.measure(|| matrices.iter().try_for_each(|&matrix| launch(matrix)))?);
+        seconds.push(timer.measure(|| gpu.run(&graph))?);
     }
     let mut seconds = seconds.split_off(1); // the first one warms up
     seconds.sort_by(f64::total_cmp);
-    Ok((matrices.len() * bytes) as f64 / seconds[ROUNDS / 2])
+    Ok((TURNS * matrices.len() * bytes) as f64 / seconds[ROUNDS / 2])
 }
 
 fn print(blocks: usize, what: &str, bytes: usize, bytes_a_second: f64, read: f64) {
@@ -220,15 +254,14 @@ fn step(index: usize) -> [u8; 2] {
 
 fn fill(gpu: &Gpu, to: Address, bytes: usize) -> Outcome<()> {
     let (words, seed) = ((bytes / 4) as u64, to as u32);
-    let pointer = |value: *const c_void| value;
-    let arguments = [
-        pointer(std::ptr::from_ref(&to).cast()),
-        pointer(std::ptr::from_ref(&words).cast()),
-        pointer(std::ptr::from_ref(&seed).cast()),
-    ];
+    let arguments = [argument(&to), argument(&words), argument(&seed)];
     // SAFETY: the parameters of `fill_random`; the callers have taken as many bytes.
     unsafe { gpu.launch("fill_random", [1024, 1], 256, 0, &arguments)? };
     Ok(())
+}
+
+fn argument<T>(value: &T) -> *const c_void {
+    std::ptr::from_ref(value).cast()
 }
 
 fn run<T>(
@@ -238,7 +271,7 @@ fn run<T>(
     threads: u32,
     parameter: &T,
 ) -> Outcome<()> {
-    let arguments = [std::ptr::from_ref(parameter).cast::<c_void>()];
+    let arguments = [argument(parameter)];
     let grid = [launch.blocks as u32, 1];
     // SAFETY: the kernel's one parameter, its addresses taken in the caller's arena.
     unsafe { gpu.launch(kernel, grid, threads, launch.shared as u32, &arguments)? };

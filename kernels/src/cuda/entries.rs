@@ -1,7 +1,7 @@
 //! The kernels by name.
 
 /// Kernels whose names are not one of a source file's own: every entry point, by source.
-pub(super) const ENTRIES: [(&str, &[&str]); 16] = [
+pub(super) const ENTRIES: [(&str, &[&str]); 17] = [
     ("attend_mma", &["attend_mma_64", "attend_mma_256", "attend_mma_512"]),
     (
         "attention_decode",
@@ -106,6 +106,7 @@ pub(super) const ENTRIES: [(&str, &[&str]); 16] = [
             "digits",
         ],
     ),
+    ("gemv_tall", &["gemv_tall_1", "gemv_tall_2", "gemv_tall_3"]),
     ("rows", &["norm_rows", "map_rows", "softcap"]),
     (
         "token_attention",

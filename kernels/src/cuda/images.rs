@@ -14,11 +14,11 @@ pub struct Target {
 }
 
 /// Sources in `kernels/cuda/`.
-const SOURCES: usize = 16;
+const SOURCES: usize = 17;
 
 macro_rules! target {
     ($name:literal, $extension:literal) => {
-        Target { name: $name, images: target!($name, $extension, ["attend_mma", "attention_decode", "attention_prefill", "bandwidth", "batch_product", "embed", "gemm_ffma", "gemm_mma", "gemv", "rows", "token_attention", "token_block", "token_chain", "token_keys", "token_long", "token_product"]) }
+        Target { name: $name, images: target!($name, $extension, ["attend_mma", "attention_decode", "attention_prefill", "bandwidth", "batch_product", "embed", "gemm_ffma", "gemm_mma", "gemv", "gemv_tall", "rows", "token_attention", "token_block", "token_chain", "token_keys", "token_long", "token_product"]) }
     };
     ($name:literal, $extension:literal, [$($source:literal),*]) => {
         [$(($source, include_bytes!(concat!("../../prebuilt/", $name, "/", $source, ".", $extension, ".gz")))),*]

@@ -41,7 +41,7 @@ fn check(found: &[f32], expected: &(Vec<f64>, Vec<f64>), what: &str) {
     }
 }
 
-fn gemv(matrix: Matrix, input: Input, out: Address) -> Gemv {
+pub(crate) fn gemv(matrix: Matrix, input: Input, out: Address) -> Gemv {
     let (lanes, slices) = row_shape(matrix.columns as usize);
     Gemv {
         part: [matrix, Matrix::NONE, Matrix::NONE],

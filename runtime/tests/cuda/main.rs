@@ -18,6 +18,7 @@ mod slots;
 #[path = "../model/support/mod.rs"]
 #[allow(dead_code, reason = "the suite of the CPU uses the rest")]
 mod support;
+mod tall;
 mod together;
 mod token;
 mod tried;

@@ -162,6 +162,45 @@ impl Gemv {
     }
 }
 
+/// The product of one token with a matrix of many rows; see `gemv_tall.cu`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct TallGemv {
+    /// Packed, with f16 steps.
+    pub matrix: Matrix,
+    /// Of the token.
+    pub input: Input,
+    /// `[rows]`.
+    pub out: Address,
+    /// A u64, or 0: no row is looked for.
+    pub best: Address,
+    /// Softcap; 0: none.
+    pub cap: f32,
+    /// Lanes of a row.
+    pub lanes: i32,
+}
+
+impl TallGemv {
+    /// The same product for many rows and the kernel that makes it, if there is one: of one matrix in f16 steps, whose rows
+    /// are one slice, the same number of groups for every lane, and whole units of a warp.
+    pub fn of(gemv: &Gemv) -> Option<(Self, &'static str)> {
+        let is_plain = [Epilogue::Store, Epilogue::Logits].map(|kind| kind as i32);
+        let kernel = match gemv.kernel() {
+            "gemv_f16_1" => "gemv_tall_1",
+            "gemv_f16_2" => "gemv_tall_2",
+            "gemv_f16_3" => "gemv_tall_3",
+            _ => return None,
+        };
+        let unit = 2 * 32 / gemv.lanes;
+        let fits = gemv.parts == 1 && gemv.slices == 1 && gemv.rows % unit == 0;
+        let is_logits = gemv.epilogue == Epilogue::Logits as i32;
+        let (best, cap) = if is_logits { (gemv.best, gemv.cap) } else { (0, 0.0) };
+        let (matrix, input, out) = (gemv.part[0], gemv.input, gemv.out);
+        let tall = Self { matrix, input, out, best, cap, lanes: gemv.lanes };
+        (fits && is_plain.contains(&gemv.epilogue)).then_some((tall, kernel))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +210,7 @@ mod tests {
         assert_eq!(size_of::<Matrix>(), 32);
         assert_eq!(size_of::<Input>(), 48);
         assert_eq!(size_of::<Gemv>(), 3 * 32 + 48 + 5 * 8 + 9 * 4 + 4);
+        assert_eq!(size_of::<TallGemv>(), 32 + 48 + 2 * 8 + 8);
     }
 
     #[test]

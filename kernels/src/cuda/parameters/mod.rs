@@ -18,7 +18,9 @@ pub use chain::{ChainProduct, MOST_CHAINED, TokenChain};
 pub use chunk::{Activations, Attend, ChunkLaunch, Commit, Gemm, MapRows, NormRows, RopeRows};
 pub use embed::{EMBED_THREADS, Embed};
 pub use long::TokenLong;
-pub use matrix::{Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, digit_bytes, row_shape};
+pub use matrix::{
+    Epilogue, GEMV_THREADS, Gemv, Input, Kind, Matrix, TallGemv, digit_bytes, row_shape,
+};
 pub use token::{
     ATTENTION_HEADS, ATTENTION_THREADS, KEYS_THREADS, MOST_PIECES, PRODUCT_THREADS, SLIDING_PIECES,
     STATIC_SHARED, Span, TokenAttention, TokenKeys, TokenLaunch, TokenProduct, TokenResult,

@@ -12,9 +12,12 @@ use std::ops::Range;
 use w4pack_format::config::LayerConfig;
 use w4pack_kernels::cuda::Address;
 use w4pack_kernels::cuda::parameters::{
-    Attention, Epilogue, GEMV_THREADS, Gemv, Input, KvLayer, Matrix, STATIC_SHARED, Span,
+    Attention, Epilogue, GEMV_THREADS, Gemv, Input, KvLayer, Matrix, STATIC_SHARED, Span, TallGemv,
     digit_bytes, row_shape,
 };
+
+/// Row pairs of a block from which on warps of all blocks take them in turn: some eight turns of a warp.
+const MANY_PAIRS: usize = 128;
 
 /// The pieces of a full layer that the last block joins by itself; above, a kernel does.
 const JOINED_BY_LAST_BLOCK: usize = 8;
@@ -116,9 +119,22 @@ impl Passes<'_> {
         gate_with: Address,
     ) -> Result<()> {
         let gemv = self.one_gemv(parts, input, out, epilogue, gate_with);
+        let digits = digit_bytes(gemv.columns as usize);
+        let blocks = 2 * self.gpu.card().multiprocessors;
+        if gemv.pairs() >= MANY_PAIRS * blocks
+            && let Some((tall, kernel)) = TallGemv::of(&gemv)
+        {
+            return Ok(self.launch(
+                kernel,
+                [blocks, 1],
+                GEMV_THREADS,
+                digits,
+                &arguments![tall],
+            )?);
+        }
         let pairs_per_block = gemv.pairs_per_block as usize;
         let blocks = gemv.pairs().div_ceil(pairs_per_block);
-        let shared = digit_bytes(gemv.columns as usize) + pairs_per_block * pair_bytes(&gemv);
+        let shared = digits + pairs_per_block * pair_bytes(&gemv);
         Ok(self.launch(gemv.kernel(), [blocks, 1], GEMV_THREADS, shared, &arguments![gemv])?)
     }
 
