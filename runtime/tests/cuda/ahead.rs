@@ -12,9 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
-use w4pack_runtime::device::cuda::{
-    CudaDevice, CudaOptions, KvType, Products, RunAhead, TablePlace,
-};
+use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products, TablePlace, When};
 use w4pack_runtime::device::{Contents, DecodeStep, Decoded, Rings};
 use w4pack_runtime::{
     Device, Engine, Request, RuntimeError, Sampling, Slot, Speculation, Wanted, Work,
@@ -38,7 +36,7 @@ struct Both {
 
 impl Both {
     fn new(folder: &Path, options: &CudaOptions) -> Self {
-        let [never, always] = [RunAhead::Never, RunAhead::Always]
+        let [never, always] = [When::Never, When::Always]
             .map(|ahead| device(folder, CudaOptions { ahead, ..options.clone() }));
         Self { never, always }
     }
@@ -368,9 +366,9 @@ fn engines_answer_alike_with_and_without() {
         let options = CudaOptions { ahead, speculation, ..options() };
         Engine::on_card(device(folder.path(), options), 8).expect("it starts")
     };
-    let mut plain = engine(RunAhead::Never, Speculation::Off);
+    let mut plain = engine(When::Never, Speculation::Off);
     let mut engines = Vec::new();
-    for ahead in [RunAhead::WhenItPays, RunAhead::Always] {
+    for ahead in [When::WhenItPays, When::Always] {
         engines.push(engine(ahead, Speculation::Off));
         for speculation in [Speculation::Ngram, Speculation::Auto] {
             let guessing = engine(ahead, Speculation::Ngram).speculating(speculation);

@@ -3,10 +3,12 @@
 
 use crate::shared_card;
 use crate::support::random;
+use crate::together::odd_shape;
+use serde_json::json;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
-use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products};
+use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, KvType, Products, When};
 use w4pack_runtime::device::{DecodeStep, Decoded, Slot, Wanted, Work};
 use w4pack_runtime::{Device, Speculation};
 
@@ -25,8 +27,14 @@ fn is_the_same_alone_beside_another_and_tried(shape: &str, products: Products, k
     let Some(_card) = shared_card() else { return };
     let tokens = random::tokens(PROMPT + ANSWER, 8);
     let (prompt, answer) = tokens.split_at(PROMPT);
-    let shapes = random::tensor_core_shapes();
-    let (_, config, _) = shapes.into_iter().find(|(name, ..)| *name == shape).expect("a shape");
+    let mut shapes = random::tensor_core_shapes().into_iter().chain([odd_shape()]);
+    let (_, mut config, _) = shapes.find(|(name, ..)| *name == shape).expect("a shape");
+    if shape == "wide" {
+        // One layer of each kind: seven take racecheck longer than anybody waits.
+        let kinds = ["sliding", "full", "full"].map(|kind| format!("{kind}_attention"));
+        config["layer_types"] = json!(kinds);
+        (config["num_hidden_layers"], config["num_kv_shared_layers"]) = (json!(3), json!(1));
+    }
     let folder = tempfile::tempdir().expect("a folder");
     random::packed_with(config, 6, &[ScaleDtype::F16]).write(folder.path());
     let checkpoint = Arc::new(Checkpoint::open_folder(folder.path()).expect("it opens"));
@@ -36,6 +44,7 @@ fn is_the_same_alone_beside_another_and_tried(shape: &str, products: Products, k
         memory: Some(256 << 20),
         speculation: Speculation::Ngram,
         products: Some(products),
+        together: When::Always,
         kv,
         ..CudaOptions::default()
     };
@@ -87,4 +96,5 @@ short_answers! {
     wide_on_tensor_cores: "wide", Mma, F16;
     wide_without: "wide", Ffma, F16;
     wide_with_bytes_as_keys: "wide", Mma, Q8;
+    odd_without: "odd", Ffma, F16;
 }

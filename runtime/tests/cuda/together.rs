@@ -9,13 +9,14 @@ use rand_chacha::rand_core::SeedableRng;
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
+use tempfile::TempDir;
 use w4pack_format::checkpoint::Checkpoint;
 use w4pack_format::scale::ScaleDtype;
 use w4pack_kernels::cuda::parameters::{
     BatchProduct, Input, Kind, Matrix, PRODUCT_THREADS, TokenProduct, TokenResult,
     batch_digit_bytes, digit_bytes,
 };
-use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, Products};
+use w4pack_runtime::device::cuda::{CudaDevice, CudaOptions, Products, When};
 use w4pack_runtime::device::{DecodeStep, Decoded, Slot, Wanted, Work};
 use w4pack_runtime::{Device, RuntimeError};
 
@@ -178,14 +179,60 @@ fn products_of_several_tokens_have_the_bits_of_each_alone() {
     }
 }
 
-/// Tensor cores take f16 steps only, ordinary ones all.
-pub const WAYS: [(Products, &[ScaleDtype]); 2] =
-    [(Products::Mma, &[ScaleDtype::F16]), (Products::Ffma, &ScaleDtype::ALL)];
+/// A shape for ordinary cores alone: an odd number of groups in rows of every kind.
+pub fn odd_shape() -> random::Shape {
+    ("odd", random::shaped(3, [160, 352, 32], [32, 32]), 90)
+}
+
+/// A model, and what multiplies.
+pub struct Way {
+    pub name: String,
+    pub products: Products,
+    pub config: serde_json::Value,
+    /// Positions to try it at.
+    pub count: usize,
+    dtypes: &'static [ScaleDtype],
+}
+
+impl Way {
+    /// Tensor cores take f16 steps only, ordinary ones all.
+    pub fn all() -> Vec<Self> {
+        const F16: &[ScaleDtype] = &[ScaleDtype::F16];
+        let on = |products: Products, dtypes: &'static [ScaleDtype], shapes: &[random::Shape]| {
+            let way = |(name, config, count): &random::Shape| Self {
+                name: format!("{name}, {products:?}"),
+                products,
+                config: config.clone(),
+                count: *count,
+                dtypes,
+            };
+            shapes.iter().map(way).collect::<Vec<_>>()
+        };
+        let shapes = random::tensor_core_shapes();
+        let mut all = on(Products::Mma, F16, &shapes);
+        all.extend(on(Products::Ffma, &ScaleDtype::ALL, &shapes));
+        all.extend(on(Products::Ffma, &ScaleDtype::ALL, &[odd_shape()]));
+        all
+    }
+
+    /// Whether several tokens can go together: heads of 32 have no kernel on tensor cores, which those of 64 beside
+    /// them have.
+    pub fn takes_several(&self) -> bool {
+        self.name != "mixed, Mma"
+    }
+
+    pub fn write(&self) -> TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        random::packed_with(self.config.clone(), 6, self.dtypes).write(folder.path());
+        folder
+    }
+}
 
 fn device(folder: &Path, slots: usize, products: Products) -> CudaDevice {
     let checkpoint = Arc::new(Checkpoint::open_folder(folder).expect("it opens"));
     let (products, memory) = (Some(products), Some(1 << 30));
-    let options = CudaOptions { slots, products, memory, ..CudaOptions::default() };
+    let together = When::Always;
+    let options = CudaOptions { slots, products, memory, together, ..CudaOptions::default() };
     CudaDevice::load(&checkpoint, options, &mut |_| {}).expect("it fits the card")
 }
 
@@ -201,16 +248,12 @@ fn read(device: &mut CudaDevice, prompt: &[u32], context: usize) -> Slot {
 fn answers_together_have_the_bits_of_each_alone() {
     let Some(_card) = shared_card() else { return };
     const SLOTS: usize = 11;
-    let shapes = random::tensor_core_shapes();
-    let all = WAYS.iter().flat_map(|way| shapes.iter().map(move |shape| (way, shape.clone())));
-    for (&(products, dtypes), (name, config, count)) in all {
-        let folder = tempfile::tempdir().expect("a folder");
-        random::packed_with(config, 6, dtypes).write(folder.path());
+    for way in Way::all() {
+        let folder = way.write();
+        let (name, count) = (&way.name, way.count);
         let [mut together, mut one] =
-            [SLOTS, 1].map(|slots| device(folder.path(), slots, products));
-        let name = format!("{name}, {products:?}");
-        // Heads of 32 have no kernel on tensor cores.
-        let expected = if name == "mixed, Mma" { 1 } else { SLOTS };
+            [SLOTS, 1].map(|slots| device(folder.path(), slots, way.products));
+        let expected = if way.takes_several() { SLOTS } else { 1 };
         assert_eq!(together.tokens_together(), expected, "{name}");
         assert_eq!(one.tokens_together(), 1);
         let answers: Vec<Vec<u32>> =

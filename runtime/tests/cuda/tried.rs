@@ -4,7 +4,7 @@ use crate::shared_card;
 use crate::support::hostile::Hostile;
 use crate::support::random;
 use crate::support::slots::tries_change_nothing;
-use crate::together::WAYS;
+use crate::together::Way;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,17 +32,13 @@ fn device(
 #[test]
 fn tokens_tried_together_have_the_bits_of_each_alone() {
     let Some(_card) = shared_card() else { return };
-    let shapes = random::tensor_core_shapes();
-    let all = WAYS.iter().flat_map(|way| shapes.iter().map(move |shape| (way, shape.clone())));
-    for (&(products, dtypes), (name, config, _)) in all {
-        let window = config["sliding_window"].as_u64().expect("a window") as usize;
-        let folder = tempfile::tempdir().expect("a folder");
-        random::packed_with(config, 6, dtypes).write(folder.path());
+    for way in Way::all() {
+        let window = way.config["sliding_window"].as_u64().expect("a window") as usize;
+        let folder = way.write();
         for slots in [1, 3] {
             let mut device =
-                device(folder.path(), slots, products, KvType::F16, Speculation::Ngram);
-            // Heads of 32 have no kernel on tensor cores.
-            if name == "mixed" && products == Products::Mma {
+                device(folder.path(), slots, way.products, KvType::F16, Speculation::Ngram);
+            if !way.takes_several() {
                 assert_eq!(device.most_tried(), 1);
                 continue;
             }
@@ -76,16 +72,10 @@ fn a_card_without_room_or_kernels_takes_no_guesses() {
 #[test]
 fn guesses_of_any_kind_leave_answers_as_they_are() {
     let Some(_card) = shared_card() else { return };
-    let shapes = random::tensor_core_shapes();
-    let all = WAYS.iter().flat_map(|way| shapes.iter().map(move |shape| (way, shape.clone())));
-    for (&(products, dtypes), (name, config, _)) in all {
-        if name == "mixed" && products == Products::Mma {
-            continue;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        random::packed_with(config, 6, dtypes).write(folder.path());
+    for way in Way::all().into_iter().filter(Way::takes_several) {
+        let (name, folder) = (&way.name, way.write());
         let engine = |speculation| {
-            let device = device(folder.path(), 1, products, KvType::F16, speculation);
+            let device = device(folder.path(), 1, way.products, KvType::F16, speculation);
             Engine::on_card(device, 16).expect("it starts")
         };
         let mut plain = engine(Speculation::Off);

@@ -63,7 +63,7 @@ impl CudaDevice {
 
     /// Sequences whose tokens go through the layers together at most; 1: none do.
     pub fn tokens_together(&self) -> usize {
-        match self.ways.several {
+        match self.ways.several_slots {
             true => self.slots.len().min(together::MOST),
             false => self.batch_graphs.len() + 1,
         }

@@ -5,7 +5,7 @@
 //! host will ask for just that step; where it asks for something else, the step has run for nothing: its keys
 //! and values lie behind the end of the sequence, where nobody reads them.
 
-use super::RunAhead;
+use super::When;
 use crate::device::Slot;
 
 /// Steps that go on from each other and together save what one that runs for nothing takes: about 3 % of a step
@@ -37,7 +37,7 @@ struct Next {
 /// What is under way, and what came of those before.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    run: RunAhead,
+    run: When,
     next: Option<Next>,
     /// Steps that have gone on from the one before, up to now.
     in_row: usize,
@@ -50,7 +50,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    pub fn new(run: RunAhead) -> Self {
+    pub fn new(run: When) -> Self {
         Self { run, next: None, in_row: 0, needed: 1, used: 0, taken: 0 }
     }
 
@@ -62,9 +62,9 @@ impl Ahead {
     /// Whether the step behind the one that is asked for should be run ahead.
     pub fn pays(&self) -> bool {
         match self.run {
-            RunAhead::Never => false,
-            RunAhead::WhenItPays => self.in_row >= self.needed,
-            RunAhead::Always => true,
+            When::Never => false,
+            When::WhenItPays => self.in_row >= self.needed,
+            When::Always => true,
         }
     }
 
@@ -141,11 +141,11 @@ mod tests {
     #[test]
     fn only_the_step_that_goes_on_is_taken() {
         for (slot, position, token) in [(Slot(0), 6, 105), (SLOT, 5, 105), (SLOT, 6, 106)] {
-            let mut ahead = Ahead::new(RunAhead::Always);
+            let mut ahead = Ahead::new(When::Always);
             assert!(!step(&mut ahead, SLOT, 5, 1));
             assert!(!step(&mut ahead, slot, position, token), "{slot:?} {position} {token}");
         }
-        let mut ahead = Ahead::new(RunAhead::Always);
+        let mut ahead = Ahead::new(When::Always);
         assert!(!step(&mut ahead, SLOT, 5, 1));
         assert!(step(&mut ahead, SLOT, 6, 105));
         assert!(step(&mut ahead, SLOT, 7, 106));
@@ -157,7 +157,7 @@ mod tests {
     /// A step whose choice the host never came to know is no one's, and is waited for.
     #[test]
     fn a_step_behind_a_fault_is_not_taken() {
-        let mut ahead = Ahead::new(RunAhead::Always);
+        let mut ahead = Ahead::new(When::Always);
         ahead.begins(SLOT, 6, 1);
         assert_eq!(ahead.take(SLOT, 6, 105), None);
         assert!(ahead.forget());
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn turns_alternate() {
-        let mut ahead = Ahead::new(RunAhead::Always);
+        let mut ahead = Ahead::new(When::Always);
         step(&mut ahead, SLOT, 5, 1);
         for position in 6..10 {
             let turn = ahead.take(SLOT, position, position as u32 + 99).expect("it is under way");
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn never_is_never() {
-        let mut ahead = Ahead::new(RunAhead::Never);
+        let mut ahead = Ahead::new(When::Never);
         assert_eq!(steps(&mut ahead, 5, 100), 0);
         assert!(!ahead.forget());
     }
@@ -185,7 +185,7 @@ mod tests {
     /// The second step has gone on from the first one, so the third is under way.
     #[test]
     fn steps_are_run_ahead_as_soon_as_one_goes_on() {
-        let mut ahead = Ahead::new(RunAhead::WhenItPays);
+        let mut ahead = Ahead::new(When::WhenItPays);
         assert_eq!(steps(&mut ahead, 5, 1), 0);
         assert!(!ahead.forget(), "a single step has nothing behind it");
         assert_eq!(steps(&mut ahead, 5, 40), 38);
@@ -195,7 +195,7 @@ mod tests {
     /// long as the loss weighs.
     #[test]
     fn what_is_lost_is_not_more_than_what_was_gained() {
-        let mut ahead = Ahead::new(RunAhead::WhenItPays);
+        let mut ahead = Ahead::new(When::WhenItPays);
         for answer in 0..5 {
             assert_eq!(steps(&mut ahead, 1000 * answer, PAYS + 2), PAYS);
             assert!(ahead.forget());

@@ -5,7 +5,7 @@
 use super::ahead::{BEGUN_BY_HOST, Turn, other};
 use super::load::Table;
 use super::plan::MOST_SLOTS_AHEAD;
-use super::{Cache, CudaDevice, RunAhead, Slot};
+use super::{Cache, CudaDevice, Slot, When};
 use crate::error::{Result, RuntimeError};
 use w4pack_kernels::cuda::Graph;
 use w4pack_kernels::cuda::parameters::Step;
@@ -17,7 +17,7 @@ impl CudaDevice {
         // Rows of a table on disk are fetched by the host, which must know the token.
         let is_on_disk = matches!(self.table, Table::Disk { .. });
         let has_few = self.slots.len() <= MOST_SLOTS_AHEAD;
-        if self.options.ahead != RunAhead::Never && has_few && !is_on_disk {
+        if self.options.ahead != When::Never && has_few && !is_on_disk {
             self.ahead_graphs = self.capture_in_turn(other(BEGUN_BY_HOST))?;
         }
         Ok(self.queue.settled()?.wait()?)

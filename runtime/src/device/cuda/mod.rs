@@ -24,7 +24,7 @@ mod ways;
 mod work_space;
 
 pub use load::LoadReport;
-pub use options::{CudaOptions, RESERVE, RunAhead};
+pub use options::{CudaOptions, RESERVE, When};
 pub use plan::{KvType, Plan, Sizes, TablePlace, Wish};
 pub use probe::{plan_for_shape, read_bandwidth};
 pub use ways::Products;
@@ -135,7 +135,7 @@ impl CudaDevice {
             kv: options.kv,
             chunk: options.chunk.unwrap_or(1),
             slots: options.slots,
-            ahead: options.ahead != RunAhead::Never,
+            ahead: options.ahead != When::Never,
             tried: if options.speculation == Speculation::Off { 1 } else { MOST_TRIED },
             multiprocessors: gpu.card().multiprocessors,
         };
@@ -182,6 +182,7 @@ impl CudaDevice {
         device.choose_ways()?;
         device.capture_steps()?;
         device.capture_batches()?;
+        device.choose_together()?;
         device.capture_tried()?;
         let free = device.queue.settled()?.free_memory()?;
         device.taken = (device.card().memory - free).saturating_sub(device.outside);

@@ -32,7 +32,9 @@ pub struct CudaOptions {
     pub clusters: bool,
     /// Whether the card begins with an answer's next token before the host asks for it, where there are few slots;
     /// the result is the same.
-    pub ahead: RunAhead,
+    pub ahead: When,
+    /// Whether answers of several slots go through the layers together on ordinary cores; the result is the same.
+    pub together: When,
     /// Kernels by name, see [`w4pack_kernels::cuda::images`]; `None`: the card's.
     pub kernels: Option<String>,
 }
@@ -51,21 +53,23 @@ impl Default for CudaOptions {
             speculation: Speculation::Off,
             overlap: true,
             clusters: true,
-            ahead: RunAhead::default(),
+            ahead: When::default(),
+            together: When::default(),
             kernels: std::env::var("W4PACK_KERNELS").ok().filter(|value| !value.is_empty()),
         }
     }
 }
 
-/// Whether greedy steps are run ahead of the host.
+/// When something is done that only changes how long an answer takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RunAhead {
+pub enum When {
     /// Never, to measure that.
     Never,
-    /// Once an answer's steps have followed each other for a while.
+    /// Where it takes less time: steps run ahead once an answer's have followed each other for a while; what
+    /// goes together was timed.
     #[default]
     WhenItPays,
-    /// Behind every greedy step, to test that.
+    /// Wherever it can be, to test that.
     Always,
 }
 

@@ -4,7 +4,7 @@
 //! work therefore gets it by [`Queue::settled`], which waits for such a step and forgets it. There is no other
 //! way to the card, so that nobody has to remember.
 
-use super::RunAhead;
+use super::When;
 use super::ahead::{Ahead, Turn};
 use crate::device::Slot;
 use crate::error::Result;
@@ -19,7 +19,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub fn new(gpu: Gpu, run: RunAhead) -> Result<Self> {
+    pub fn new(gpu: Gpu, run: When) -> Result<Self> {
         let told = gpu.words(2)?;
         Ok(Self { gpu, ahead: Ahead::new(run), told })
     }

@@ -1,9 +1,9 @@
 //! Decode steps of several sequences at once: on tensor cores captured graphs, one for every number of tokens, which
-//! read positions, tokens and slots from the card's memory; on ordinary cores, which are slow enough for that, one
-//! launch after another. `tried.rs` has several tokens of one sequence.
+//! read positions, tokens and slots from the card's memory; on ordinary cores one launch after another, where the
+//! card is slow enough for that to pay. `tried.rs` has several tokens of one sequence.
 
 use super::passes::Columns;
-use super::{CudaDevice, DecodeStep, Decoded, Device, Slot};
+use super::{CudaDevice, DecodeStep, Decoded, Device, Slot, When};
 use crate::error::{Result, RuntimeError};
 use w4pack_kernels::cuda::parameters::Step;
 use w4pack_kernels::cuda::{Address, Graph};
@@ -35,6 +35,34 @@ impl CudaDevice {
             self.batch_graphs = self.capture_columns(2..=most, Columns::OfSlots)?;
         }
         Ok(())
+    }
+
+    /// Whether answers of several slots go together on ordinary cores: where two are quicker that way than one after
+    /// the other. What a launch for every kernel takes (on an H200 two tokens took 3.4 ms, alone 1.3) is nothing to
+    /// a card that reads weights for ten.
+    pub(super) fn choose_together(&mut self) -> Result<()> {
+        let can = self.ways.several && self.slots.len() > 1;
+        self.ways.several_slots = match self.options.together {
+            When::Never => false,
+            When::Always => can,
+            When::WhenItPays => can && self.two_are_quicker_together()?,
+        };
+        Ok(())
+    }
+
+    /// Times a step of the first slot and one of both, at the first position, which nobody has written yet.
+    fn two_are_quicker_together(&mut self) -> Result<bool> {
+        let columns = [0, 1].map(|slot| Column { slot: Slot(slot), position: 0, token: 0 });
+        self.send_columns(&columns)?;
+        self.send_step(0, 0)?;
+        let timer = self.queue.settled()?.timer()?;
+        let [mut alone, mut together] = [f64::INFINITY; 2];
+        for _ in 0..4 {
+            let gpu = self.queue.settled()?;
+            alone = alone.min(timer.measure(|| gpu.run(&self.graphs[0]))?);
+            together = together.min(timer.measure(|| self.launch_columns(&columns))?);
+        }
+        Ok(together < 2.0 * alone)
     }
 
     /// Captures steps of so many tokens.

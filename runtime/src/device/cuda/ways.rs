@@ -23,8 +23,10 @@ pub(super) struct Ways {
     pub clusters: bool,
     /// Whether its products go in chains, see `passes/chain.rs`; the result is the same.
     pub chains: bool,
-    /// Whether several tokens go together on ordinary cores, see `passes/batch_gemv.rs`.
+    /// Whether several tokens can go together on ordinary cores, see `passes/batch_gemv.rs`.
     pub several: bool,
+    /// Whether those of several slots do, see `together.rs`.
+    pub several_slots: bool,
 }
 
 impl Ways {
@@ -35,6 +37,7 @@ impl Ways {
         clusters: false,
         chains: false,
         several: false,
+        several_slots: false,
     };
 }
 
@@ -52,7 +55,7 @@ impl CudaDevice {
         let clusters =
             self.options.clusters && tensor_token && passes::has_room_for_clusters(layout, gpu);
         let chains = self.options.clusters && passes::fits_chains(text, layout, gpu);
-        self.ways = Ways { products, tensor_token, clusters, chains, several: false };
+        self.ways = Ways { products, tensor_token, clusters, chains, ..Ways::ORDINARY };
         let passes = self.passes()?;
         self.ways.several = !passes.takes_batches() && passes.takes_several();
         Ok(())

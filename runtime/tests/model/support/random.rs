@@ -35,28 +35,37 @@ pub fn config() -> serde_json::Value {
     })
 }
 
-/// Shapes whose single tokens go through a card's layers on tensor cores, with the positions to try
-/// each at: the smallest, one of unequal heads, one of E2B's widths.
-pub fn tensor_core_shapes() -> [(&'static str, serde_json::Value, usize); 3] {
-    let shaped = |hidden: usize, mlp: usize, per_layer: usize, head_dim: usize, full: usize| {
-        let mut config = config();
-        for (name, value) in [
-            ("hidden_size", hidden),
-            ("intermediate_size", mlp),
-            ("hidden_size_per_layer_input", per_layer),
-            ("head_dim", head_dim),
-            ("global_head_dim", full),
-            ("num_attention_heads", 8),
-            ("num_key_value_heads", 1),
-        ] {
-            config[name] = json!(value);
-        }
-        config
-    };
+/// A name, a configuration, and the positions to try it at.
+pub type Shape = (&'static str, serde_json::Value, usize);
+
+/// Of so many query heads that share a key head, rows of these lengths, and heads of sliding and of full layers.
+pub fn shaped(
+    heads: usize,
+    [hidden, mlp, per_layer]: [usize; 3],
+    head_dims: [usize; 2],
+) -> serde_json::Value {
+    let mut config = config();
+    for (name, value) in [
+        ("hidden_size", hidden),
+        ("intermediate_size", mlp),
+        ("hidden_size_per_layer_input", per_layer),
+        ("head_dim", head_dims[0]),
+        ("global_head_dim", head_dims[1]),
+        ("num_attention_heads", heads),
+        ("num_key_value_heads", 1),
+    ] {
+        config[name] = json!(value);
+    }
+    config
+}
+
+/// Shapes whose single tokens go through a card's layers on tensor cores: the smallest, one of unequal heads, one
+/// of E2B's widths.
+pub fn tensor_core_shapes() -> [Shape; 3] {
     [
-        ("small", shaped(128, 128, 128, 64, 64), 90),
-        ("mixed", shaped(256, 384, 128, 32, 64), 90),
-        ("wide", shaped(1536, 1536, 256, 256, 512), 24),
+        ("small", shaped(8, [128, 128, 128], [64, 64]), 90),
+        ("mixed", shaped(8, [256, 384, 128], [32, 64]), 90),
+        ("wide", shaped(8, [1536, 1536, 256], [256, 512]), 24),
     ]
 }
 

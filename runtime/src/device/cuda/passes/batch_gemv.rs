@@ -23,8 +23,10 @@ use w4pack_kernels::cuda::parameters::{
 const EIGHT: usize = 8;
 /// Most shared memory of a block, of the 48 KiB that every card has.
 const MOST_SHARED: usize = 32 << 10;
-/// From a token's digits to the next one's there is room for what their products are multiplied by.
-const FACTOR: usize = 16;
+/// Behind a token's digits lies what its products are multiplied by.
+const FACTOR: usize = size_of::<f32>();
+/// Digits are read sixteen bytes at a time.
+const ALIGNMENT: usize = 16;
 
 /// What becomes of a product, and where it goes; of several tokens those of the first.
 #[derive(Clone, Copy)]
@@ -165,7 +167,7 @@ impl Passes<'_> {
             stream_out: at(input.stream_out, 4 * columns),
             ..input
         };
-        let stride = digit_bytes(columns) + FACTOR;
+        let stride = (digit_bytes(columns) + FACTOR).next_multiple_of(ALIGNMENT);
         let (digits, digit_stride, width) = (batch.mlp_digits, stride as u64, columns as i32);
         let arguments = arguments![input, width, digits, digit_stride];
         self.launch("digits", [count, 1], GEMV_THREADS, 0, &arguments)?;
