@@ -3,8 +3,8 @@
 //!
 //! PROMPTS has a line each with `kind`, `messages` and perhaps `tools`, as `fixtures/trained/held_out.jsonl`. LIMIT
 //! of them, as many of each kind, are answered with TOKENS tokens at most, greedily and (every fourth) drawn as the model
-//! asks for, without guesses, with `ngram`, with `auto`, with `auto` and a guesser that is nearly always wrong, and
-//! without again. `goes-on` as the last word goes on behind the tokens that end an
+//! asks for, with `ngram`, with `auto`, with `auto` and a guesser that is nearly always wrong, and before and after
+//! each of these without guesses: the machine's speed moves. `goes-on` as the last word goes on behind the tokens that end an
 //! answer. Answers are compared id by id; any that differs makes this fail.
 
 use serde_json::Value;
@@ -93,12 +93,15 @@ fn main() -> Outcome<()> {
         logits: false,
     };
     let wrong: MakeDrafter = || Box::new(Wrong(0));
+    let off = ("off", Speculation::Off, None);
     let ways = [
-        ("off", Speculation::Off, None),
+        off,
         ("ngram", Speculation::Ngram, None),
+        off,
         ("auto", Speculation::Auto, None),
+        off,
         ("wrong guesses", Speculation::Auto, Some(wrong)),
-        ("off again", Speculation::Off, None),
+        off,
     ];
     let mut answers: Vec<Vec<u32>> = Vec::new();
     let mut sums: BTreeMap<(String, usize), Sum> = BTreeMap::new();
@@ -195,26 +198,32 @@ fn table(sums: &BTreeMap<(String, usize), Sum>) {
         "right of tried",
         "wrong",
         "right of tried",
-        "again"
+        "slowest"
     );
     for ((kind, _), off) in sums.iter().filter(|((_, way), _)| *way == 0) {
         let way = |way: usize| &sums[&(kind.clone(), way)];
         let speed = |sum: &Sum| sum.steps as f64 / sum.decode.as_secs_f64();
-        // The machine's speed moves: what guesses bring is beside the mean of both runs without.
-        let plain = 2.0 / (1.0 / speed(off) + 1.0 / speed(way(4)));
+        let plain = |ways: &[usize]| {
+            let seconds: f64 = ways.iter().map(|&number| 1.0 / speed(way(number))).sum();
+            ways.len() as f64 / seconds
+        };
+        // What guesses bring is beside the runs before and after.
+        let gain = |number: usize| speed(way(number)) / plain(&[number - 1, number + 1]);
+        let all = plain(&[0, 2, 4, 6]);
+        let slowest = [0, 2, 4, 6].map(|number| speed(way(number))).into_iter().fold(all, f64::min);
         let right = |sum: &Sum| format!("{} of {}", sum.drafted.accepted, sum.drafted.drafted);
         println!(
             "{kind:<22}{:>9}{:>9}{:>11.1}{:>8.3}{:>17}{:>8.3}{:>17}{:>8.3}{:>17}{:>8.3}",
             off.prompts,
             off.tokens,
-            plain,
-            speed(way(1)) / plain,
+            all,
+            gain(1),
             right(way(1)),
-            speed(way(2)) / plain,
-            right(way(2)),
-            speed(way(3)) / plain,
+            gain(3),
             right(way(3)),
-            speed(way(4)) / speed(off),
+            gain(5),
+            right(way(5)),
+            slowest / all,
         );
     }
 }
