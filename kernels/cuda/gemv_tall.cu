@@ -11,8 +11,8 @@
 // Moves: rows * columns * 9/16 bytes. Limit: read bandwidth. On an H200, of 226 MB: 55.4 us, gemv.cu 56.6, a plain
 // read 50.3. Not faster: four and eight rows beside the same digits, one group ahead instead of all, three
 // blocks a multiprocessor, what comes next asked into the second-level cache.
-#include "digits.cuh"
 #include "logits.cuh"
+#include "token_cores.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 
@@ -35,36 +35,6 @@ struct Group {
         for (int r = 0; r < 2; r++, group += groups) {
             words[r] = load_weights((const uint4 *)m.values + group);
             steps[r] = load_step(m.steps, PACKED_F16, group);
-        }
-    }
-
-    __device__ __forceinline__ void multiply(const Digits &x, int groups, int group, float (&sum)[2]) const {
-        int a[2][3] = {};
-#pragma unroll
-        for (int half = 0; half < 2; half++) { // of the group's words
-            const uint4 d0 = x.planes[(0 + half) * groups + group];
-            const uint4 d1 = x.planes[(2 + half) * groups + group];
-            const uint4 d2 = x.planes[(4 + half) * groups + group];
-            const int *e0 = (const int *)&d0, *e1 = (const int *)&d1, *e2 = (const int *)&d2;
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const u32 one = half ? words[r].z : words[r].x, two = half ? words[r].w : words[r].y;
-                const u32 nibbles = 0x0f0f0f0fu;
-                const int n[4] = {(int)(one & nibbles), (int)(one >> 4 & nibbles), (int)(two & nibbles),
-                                  (int)(two >> 4 & nibbles)};
-#pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    a[r][0] = __dp4a(n[k], e0[k], a[r][0]);
-                    a[r][1] = __dp4a(n[k], e1[k], a[r][1]);
-                    a[r][2] = __dp4a(n[k], e2[k], a[r][2]);
-                }
-            }
-        }
-        const Ends ends = x.ends[group];
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int total = ends.offset + a[r][0] + (a[r][1] << 8) + (a[r][2] << 16);
-            sum[r] = fmaf((float)total, step_value(steps[r], PACKED_F16) * ends.scale, sum[r]);
         }
     }
 };
@@ -111,7 +81,7 @@ template <int COUNT> __device__ __forceinline__ void gemv_tall(const TallGemv &g
         load(unit + step < units ? unit + step : unit);
         float sum[2] = {};
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) now[i].multiply(x, groups, l + i * g.lanes, sum);
+        for (int i = 0; i < COUNT; i++) multiply_group(now[i].words, now[i].steps, x, groups, l + i * g.lanes, sum);
         const float all = reduce(sum, g.lanes, lane);
         if (l >= 2) continue;
         const int row = first_row(unit) + l;
