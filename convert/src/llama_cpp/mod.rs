@@ -17,19 +17,20 @@ pub use hyperparameters::rope_factors;
 /// The file of the layout `gguf`.
 pub const GGUF_FILE: &str = "model-Q4_0.gguf";
 
-/// Metadata of the file, in the order of llama.cpp's converter.
+/// Metadata of the file, in the order of llama.cpp's converter, and warnings.
 ///
 /// Errors: a model that llama.cpp computes in another way; a tokenizer that is not there, or not of
 /// Gemma 4's kind.
 pub fn metadata(
     source: &dyn Source,
     config: &Config,
-) -> Result<Vec<(String, Value)>, ConvertError> {
+) -> Result<(Vec<(String, Value)>, Vec<String>), ConvertError> {
     let mut metadata = hyperparameters::general(source.name());
     metadata.extend(hyperparameters::of_model(config)?);
-    metadata.extend(vocabulary::metadata(source, config)?);
+    let vocabulary = vocabulary::vocabulary(source, config)?;
+    metadata.extend(vocabulary.metadata);
     metadata.push(("general.quantization_version".into(), Value::U32(2)));
-    Ok(metadata)
+    Ok((metadata, vocabulary.warnings))
 }
 
 /// A model that the layout cannot hold.

@@ -11,7 +11,7 @@ use w4pack_format::gguf::{Array, Kind, Value};
 use w4pack_format::source::Source;
 use w4pack_format::{FormatError, json};
 
-use super::refuse;
+use super::{GGUF_FILE, refuse};
 use crate::ConvertError;
 
 const TOKENIZER: &str = "tokenizer.json";
@@ -53,19 +53,24 @@ enum TokenType {
     Byte = 6,
 }
 
-/// Keys below `tokenizer.`.
+/// Keys below `tokenizer.`, and what is to be said of them.
+pub struct Vocabulary {
+    pub metadata: Vec<(String, Value)>,
+    pub warnings: Vec<String>,
+}
+
+/// The tokenizer of a model.
 ///
 /// Errors: no tokenizer.json; one that is not byte-fallback BPE; ids that do not fit the model.
-pub(super) fn metadata(
-    source: &dyn Source,
-    config: &Config,
-) -> Result<Vec<(String, Value)>, ConvertError> {
-    let file = TokenizerFile::read(source)?;
+pub fn vocabulary(source: &dyn Source, config: &Config) -> Result<Vocabulary, ConvertError> {
+    let mut file = TokenizerFile::read(source)?;
     let settings = match source.size(TOKENIZER_CONFIG) {
         Some(_) => json::parse(TOKENIZER_CONFIG, &source.read_file(TOKENIZER_CONFIG)?)?,
         None => Json::Object(Default::default()),
     };
-    let tokens = tokens(&file, config.text.vocab_size)?;
+    let rows = config.text.vocab_size;
+    let warnings = file.leave_out_beyond(rows);
+    let tokens = tokens(&file, rows)?;
     let types = tokens.iter().enumerate().map(|(id, token)| match token {
         Some(token) => token_type(&file, &settings, id, token),
         None => TokenType::Unused,
@@ -97,7 +102,7 @@ pub(super) fn metadata(
     metadata.push(("tokenizer.ggml.add_space_prefix".into(), Value::Bool(false)));
     // Without `<bos>` in front the model degenerates.
     metadata.push(("tokenizer.ggml.add_bos_token".into(), Value::Bool(true)));
-    Ok(metadata)
+    Ok(Vocabulary { metadata, warnings })
 }
 
 /// The token of each of `rows` ids; `None` where the tokenizer has none.
@@ -279,6 +284,19 @@ impl<'de> Deserialize<'de> for Pairs {
 }
 
 impl TokenizerFile {
+    /// Leaves out added tokens for which the model of `rows` tokens has no row, as for pictures that it cannot
+    /// read: no prompt can hold them. Says so of each.
+    fn leave_out_beyond(&mut self, rows: usize) -> Vec<String> {
+        let beyond = self.added_tokens.extract_if(.., |token| token.id as usize >= rows);
+        let warning = |AddedToken { content, id }| {
+            format!(
+                "{TOKENIZER}: the added token `{content}` is left out of {GGUF_FILE}: its id is {id}, and the \
+                 model has {rows} tokens"
+            )
+        };
+        beyond.map(warning).collect()
+    }
+
     fn read(source: &dyn Source) -> Result<Self, ConvertError> {
         if source.size(TOKENIZER).is_none() {
             let place = source.label();

@@ -186,9 +186,12 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
         });
     }
     let names = output_names(checkpoint, &config, options.towers)?;
-    let gguf = match options.layout {
-        Layout::Gguf => Some(gguf_form(&**source, &config, options)?),
-        _ => None,
+    let (gguf, of_gguf) = match options.layout {
+        Layout::Gguf => {
+            let (form, warnings) = gguf_form(&**source, &config, options)?;
+            (Some(form), warnings)
+        }
+        _ => (None, Vec::new()),
     };
     let text = text_tensors(&config.text);
     let mut towers = Vec::new();
@@ -219,6 +222,7 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
         shards.push(PlannedShard { path: shard.path.clone(), bytes: shard.bytes, tensors });
     }
     let (companions, mut warnings) = companions::choose(checkpoint, options.layout)?;
+    warnings.extend(of_gguf);
     warnings.extend(config.unknown.iter().map(|key| {
         format!("config.json: `{key}` is not known to w4pack; whether it changes the model is not known either")
     }));
@@ -248,14 +252,14 @@ pub fn plan(checkpoint: &Checkpoint, options: &Options) -> Result<Plan, ConvertE
     })
 }
 
-/// What a GGUF file holds beside the tensors.
+/// What a GGUF file holds beside the tensors, and warnings.
 ///
 /// Errors: options that it has no room for; a model that llama.cpp computes in another way.
 fn gguf_form(
     source: &dyn Source,
     config: &Config,
     options: &Options,
-) -> Result<GgufForm, ConvertError> {
+) -> Result<(GgufForm, Vec<String>), ConvertError> {
     let refuse =
         |problem: &str| ConvertError::Layout { layout: Layout::Gguf, problem: problem.into() };
     if options.towers == Towers::Keep {
@@ -274,10 +278,8 @@ fn gguf_form(
         return Err(refuse(problem));
     }
     let factors = llama_cpp::rope_factors(&config.text)?;
-    Ok(GgufForm {
-        metadata: llama_cpp::metadata(source, config)?,
-        tensors: vec![(ROPE_FREQS.into(), factors)],
-    })
+    let (metadata, warnings) = llama_cpp::metadata(source, config)?;
+    Ok((GgufForm { metadata, tensors: vec![(ROPE_FREQS.into(), factors)] }, warnings))
 }
 
 /// The names of the output. Towers can be kept only where the source has them.

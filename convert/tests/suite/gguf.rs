@@ -247,6 +247,24 @@ fn what_q4_0_cannot_hold_stays_in_bf16_and_is_named() {
     assert_holds(&open(folder.path()), &Converted::of(folder.path(), &allowed));
 }
 
+/// Gemma's tokenizers name a token for pictures behind the last row of a text model's table.
+#[test]
+fn added_tokens_without_a_row_are_left_out_and_named() {
+    let mut small = with_tokenizer(Small::text_only(46));
+    let before = Converted::of_small(&small, &gguf_options());
+    let mut tokenizer: serde_json::Value =
+        serde_json::from_slice(&small.files["tokenizer.json"]).unwrap();
+    let beyond = json!({"id": 160, "content": "<image_soft_token>", "special": true});
+    tokenizer["added_tokens"].as_array_mut().unwrap().push(beyond);
+    small.files.insert("tokenizer.json".into(), tokenizer.to_string().into_bytes());
+    let after = Converted::of_small(&small, &gguf_options());
+    assert!(after.bytes == before.bytes, "the file is as without it");
+    let known = &before.report.warnings;
+    let more: Vec<_> = after.report.warnings.iter().filter(|one| !known.contains(one)).collect();
+    assert_eq!(more.len(), 1, "{more:?}");
+    assert!(more[0].contains("`<image_soft_token>`") && more[0].contains("160"), "{}", more[0]);
+}
+
 #[test]
 fn models_and_options_that_llama_cpp_has_no_room_for_are_refused() {
     type Change<'c> = &'c dyn Fn(&mut Small, &mut Options);
