@@ -1,6 +1,6 @@
 //! Reads the matrices that a survey has found.
 
-use super::buffer::Buffer;
+use super::buffer::{Arena, Buffer};
 use super::in_file::RowsInFile;
 use super::inventory::{Storage, file_of};
 use super::matrix::{Matrix, Scales, WeightValues};
@@ -30,11 +30,10 @@ pub(crate) fn load_without_table(
     options: &LoadOptions,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Model> {
-    let Survey { config, weights, notes, bytes } = survey(checkpoint)?;
+    let Survey { config, weights, notes, bytes, matrices } = survey(checkpoint)?;
     let table = weights.per_layer_inputs.as_ref().map(|inputs| inputs.embed_tokens.clone());
     let left_out = table.as_ref().map_or(0, Stored::bytes);
-    let seen = LoadProgress { bytes: 0, total: bytes - left_out };
-    let mut loader = Loader { checkpoint, options, progress, seen };
+    let mut loader = Loader::new(checkpoint, options, progress, bytes - left_out, matrices)?;
     let weights = weights.try_map(&mut |stored| match &table {
         Some(table) if *table == stored => {
             let rows = RowsInFile::new(checkpoint.clone(), stored, options.weights);
@@ -59,9 +58,8 @@ pub(crate) fn load(
     options: &LoadOptions,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Model> {
-    let Survey { config, weights, notes, bytes } = survey(checkpoint)?;
-    let seen = LoadProgress { bytes: 0, total: bytes };
-    let mut loader = Loader { checkpoint, options, progress, seen };
+    let Survey { config, weights, notes, bytes, matrices } = survey(checkpoint)?;
+    let mut loader = Loader::new(checkpoint, options, progress, bytes, matrices)?;
     let weights = weights.try_map(&mut |stored| loader.matrix(&stored))?;
     Ok(Model { config, weights, notes })
 }
@@ -82,9 +80,27 @@ struct Loader<'a> {
     options: &'a LoadOptions,
     progress: &'a mut dyn FnMut(LoadProgress),
     seen: LoadProgress,
+    memory: Arena,
 }
 
-impl Loader<'_> {
+impl<'a> Loader<'a> {
+    /// For so many matrices of so many bytes.
+    fn new(
+        checkpoint: &'a Checkpoint,
+        options: &'a LoadOptions,
+        progress: &'a mut dyn FnMut(LoadProgress),
+        bytes: u64,
+        matrices: usize,
+    ) -> Result<Self> {
+        let seen = LoadProgress { bytes: 0, total: bytes };
+        // Words and steps of each.
+        let memory = Arena::new(bytes as usize, 2 * matrices);
+        let no_memory =
+            || RuntimeError::Memory { what: "the model's matrices".into(), bytes: bytes as usize };
+        let memory = memory.ok_or_else(no_memory)?;
+        Ok(Self { checkpoint, options, progress, seen, memory })
+    }
+
     fn matrix(&mut self, stored: &Stored) -> Result<Matrix> {
         let Stored { name, rows, columns, storage } = stored;
         let (rows, columns) = (*rows, *columns);
@@ -144,7 +160,7 @@ impl Loader<'_> {
             what: format!("tensor `{tensor}`"),
             bytes: elements * size_of::<T>(),
         };
-        let mut values = Buffer::zeroed(elements).ok_or_else(no_memory)?;
+        let mut values = self.memory.take(elements).ok_or_else(no_memory)?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
         let mut first = (begin * size_of::<T>()) as u64;
         for piece in bytes.chunks_mut(PIECE) {

@@ -43,6 +43,8 @@ pub(crate) struct Survey {
     pub notes: Vec<String>,
     /// Bytes of all matrices.
     pub bytes: u64,
+    /// How many there are.
+    pub matrices: usize,
 }
 
 /// Checks names, dtypes and shapes of all tensors against config.json, and reads the vectors.
@@ -57,12 +59,13 @@ pub(crate) fn survey(checkpoint: &Checkpoint) -> Result<Survey> {
     let inventory = inventory::take(checkpoint, &config)?;
     let surveyor = Surveyor { checkpoint, entries: inventory.entries };
     let weights = surveyor.weights(&config)?;
-    let mut bytes = 0;
+    let (mut bytes, mut matrices) = (0, 0);
     let weights = weights.try_map(&mut |stored: Stored| {
         bytes += stored.bytes();
+        matrices += 1;
         Ok::<_, RuntimeError>(stored)
     })?;
-    Ok(Survey { config, weights, notes: inventory.notes, bytes })
+    Ok(Survey { config, weights, notes: inventory.notes, bytes, matrices })
 }
 
 struct Surveyor<'a> {

@@ -110,7 +110,7 @@ impl CudaDevice {
         options: CudaOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self> {
-        let Survey { config, weights, notes, bytes } = survey(checkpoint)?;
+        let Survey { config, weights, notes, bytes, .. } = survey(checkpoint)?;
         check_shape(&config, &weights, options.kv)?;
         for (name, value) in [("chunk", options.chunk.unwrap_or(1)), ("slots", options.slots)] {
             if value == 0 {
