@@ -44,6 +44,11 @@ impl Answer {
         self.chooser.seed()
     }
 
+    /// Whether every token that may be anything is the device's likeliest.
+    pub fn takes_likeliest(&self) -> bool {
+        self.chooser.takes_likeliest()
+    }
+
     /// Tokens so far.
     pub fn tokens(&self) -> usize {
         self.tokens

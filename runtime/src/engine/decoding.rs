@@ -33,10 +33,10 @@ impl<'r> Decoding<'r> {
     ) -> Self {
         Self {
             slot,
+            guesses: Guesses::new(answer.takes_likeliest()),
             answer,
             prompt_tokens: request.prompt.len(),
             sequence: request.prompt.clone(),
-            guesses: Guesses::default(),
             logits: request.logits.then_some(logits),
             token,
         }
@@ -76,7 +76,7 @@ impl<'r> Decoding<'r> {
             true => Decoded::Logits(device.decode(self.slot, last)?),
             false => Decoded::Likeliest(device.decode_greedy(self.slot, last)?),
         };
-        speculator.stepped(begin.elapsed());
+        speculator.stepped(&self.guesses, begin.elapsed());
         self.decide(decoded)
     }
 

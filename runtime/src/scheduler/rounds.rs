@@ -50,8 +50,12 @@ impl Worker {
         }
         let (device, begin) = (&mut self.device, Instant::now());
         let decoded = catch_unwind(AssertUnwindSafe(|| device.decode_together(&steps)));
-        if let ([_], Ok(_)) = (&steps[..], &decoded) {
-            self.speculator.stepped(begin.elapsed());
+        let took = begin.elapsed();
+        if let (&[alone], Ok(_)) = (&prepared[..], &decoded) {
+            self.work(alone, |running, ground| {
+                running.stepped(ground.speculator, took);
+                Ok(())
+            });
         }
         let decoded =
             decoded.unwrap_or_else(|_| steps.iter().map(|_| Err(RuntimeError::Panic)).collect());

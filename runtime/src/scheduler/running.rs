@@ -94,12 +94,12 @@ impl Running {
     pub fn new(ticket: Ticket, cached: usize, stops: Vec<usize>) -> Self {
         let started = Instant::now();
         Self {
+            guesses: Guesses::new(ticket.answer.takes_likeliest()),
             ticket,
             cached,
             read: cached,
             stops: stops.into(),
             last: None,
-            guesses: Guesses::default(),
             started,
             first_chosen: None,
             last_chosen: started,
@@ -185,6 +185,11 @@ impl Running {
         ground.held.append(&[last], ground.rules.answers_serve);
         let chosen = self.ticket.answer.decide(decoded)?;
         self.take(&chosen)
+    }
+
+    /// A step for this answer alone has taken so long.
+    pub fn stepped(&self, speculator: &mut Speculator, took: Duration) {
+        speculator.stepped(&self.guesses, took);
     }
 
     /// What to try in one pass, if anything: `held` is what the slot holds.
