@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod heap;
 mod home;
 mod interrupt;
 mod locate;

@@ -4,6 +4,7 @@ use super::check_threads;
 use crate::args::engine::{
     DeviceName, EngineArguments, KvName, PerLayerPlace, PrefillName, SpeculateName, WeightsName,
 };
+use crate::heap;
 use crate::message::Usage;
 use crate::progress::Bytes;
 use anyhow::Result;
@@ -55,6 +56,7 @@ pub fn open(
             },
         },
     }
+    heap::keep_rooms();
     open_cpu(checkpoint, arguments, kernels, quiet)
 }
 

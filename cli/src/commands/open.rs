@@ -4,7 +4,7 @@
 use super::engine;
 use crate::args::engine::EngineArguments;
 use crate::message::warn;
-use crate::{home, locate};
+use crate::{heap, home, locate};
 use anyhow::Result;
 use std::sync::Arc;
 use w4pack_format::checkpoint::Checkpoint;
@@ -75,6 +75,7 @@ impl Files {
             let text = text.join().map_err(|_| anyhow::anyhow!("the tokenizer's thread panicked"));
             engine.and_then(|engine| Ok((engine, text??)))
         })?;
+        heap::give_back();
         for note in engine.notes() {
             warn(&format!("`{name}`: {note}"));
         }

@@ -258,7 +258,8 @@ fn added_tokens_without_a_row_are_left_out_and_named() {
     tokenizer["added_tokens"].as_array_mut().unwrap().push(beyond);
     small.files.insert("tokenizer.json".into(), tokenizer.to_string().into_bytes());
     let after = Converted::of_small(&small, &gguf_options());
-    assert!(after.bytes == before.bytes, "the file is as without it");
+    let tokens = "tokenizer.ggml.tokens";
+    assert_eq!(after.texts(tokens), before.texts(tokens));
     let known = &before.report.warnings;
     let more: Vec<_> = after.report.warnings.iter().filter(|one| !known.contains(one)).collect();
     assert_eq!(more.len(), 1, "{more:?}");
