@@ -16,8 +16,9 @@ use std::time::Duration;
 
 /// Of a plain step's time, what may be lost for it later on.
 const ALLOWED: f64 = 0.015;
-/// What may be lost at first, and what gains leave to be lost, in plain steps.
-const ALLOWED_AT_FIRST: f64 = 1.0;
+/// What may be lost at first, and what gains leave to be lost, in plain steps. At first it is enough for a pass
+/// over two tokens, so that an engine's first short answers lose little too; what that gains allows longer ones.
+const ALLOWED_AT_FIRST: f64 = 0.25;
 const ALLOWED_AT_MOST: f64 = 2.0;
 /// What a token more is taken to cost as long as nobody has measured it, in plain steps.
 const TOKEN_UNMEASURED: f64 = 0.15;
@@ -214,7 +215,11 @@ mod tests {
     fn no_drafts_lose_more_than_three_hundredths() {
         for device in [&CARD, &CPU, &DEAR] {
             for right in [0.0, 0.1, 0.3, 0.5] {
-                for tokens in [100, 1000, 10_000] {
+                for tokens in [30, 100, 1000, 10_000] {
+                    // A first pass that takes two steps and a half is more than 3 % of thirty.
+                    if tokens == 30 && device.jump == DEAR.jump {
+                        continue;
+                    }
                     let took = run(device, tokens, right, false);
                     let share = took / tokens as f64;
                     assert!(share <= 1.03, "{}: {right}, {tokens}: {share}", device.jump);
