@@ -20,6 +20,8 @@ const ALLOWED: f64 = 0.015;
 /// over two tokens, so that an engine's first short answers lose little too; what that gains allows longer ones.
 const ALLOWED_AT_FIRST: f64 = 0.25;
 const ALLOWED_AT_MOST: f64 = 2.0;
+/// What a pass may cost beyond its estimate as long as none is measured, in plain steps.
+const UNKNOWN: f64 = 0.5;
 /// What a token more is taken to cost as long as nobody has measured it, in plain steps.
 const TOKEN_UNMEASURED: f64 = 0.15;
 /// Drafted tokens that are remembered of each kind.
@@ -107,6 +109,11 @@ fn kind(matched: usize) -> usize {
 }
 
 impl Account {
+    /// One that first saves what a pass may take beyond its estimate: for answers that are rarely guessed.
+    pub fn cautious() -> Self {
+        Self { balance: -UNKNOWN, ..Self::default() }
+    }
+
     /// How many of `drafted` tokens to try; 0: none.
     pub fn worth(&mut self, matched: usize, drafted: usize) -> usize {
         let Some(step) = self.times[1].median() else { return 0 };
