@@ -3,8 +3,8 @@
 //!
 //! PROMPTS has a line each with `kind`, `messages` and perhaps `tools`, as `fixtures/trained/held_out.jsonl`. LIMIT
 //! of them, as many of each kind, are answered with TOKENS tokens at most, greedily and (every fourth) drawn as the model
-//! asks for, with `ngram`, with `auto`, with `auto` and a guesser that is nearly always wrong, and before and after
-//! each of these without guesses: the machine's speed moves. `goes-on` as the last word goes on behind the tokens that end an
+//! asks for; each with `ngram`, with `auto`, with `auto` and a guesser that is nearly always wrong, and before and
+//! after each of these without guesses: the machine's speed moves, and drawing is the host's work. `goes-on` as the last word goes on behind the tokens that end an
 //! answer. Answers are compared id by id; any that differs makes this fail.
 
 use serde_json::Value;
@@ -103,31 +103,28 @@ fn main() -> Outcome<()> {
         ("wrong guesses", Speculation::Auto, Some(wrong)),
         off,
     ];
-    let mut answers: Vec<Vec<u32>> = Vec::new();
+    let mut ways = ways.map(|(name, how, guesser)| (name, Some(engine.speculator(how, guesser))));
+    let mut answers = 0;
     let mut sums: BTreeMap<(String, usize), Sum> = BTreeMap::new();
     let mut differing = 0;
-    for (way, (name, speculation, guesser)) in ways.into_iter().enumerate() {
-        engine = match guesser {
-            Some(make) => engine.drafting_with(speculation, make),
-            None => engine.speculating(speculation)?,
-        };
-        // Everything is touched once before it is measured.
-        engine.generate(&request(&prompts[0].1, false, 0), &mut |_| ControlFlow::Continue(()))?;
-        let mut number = 0;
-        for drawn in [false, true] {
-            let every = if drawn { 4 } else { 1 };
-            for (seed, (kind, ids)) in prompts.iter().enumerate().step_by(every) {
-                let request = request(ids, drawn, seed);
+    // Everything is touched once before it is measured.
+    engine.generate(&request(&prompts[0].1, false, 0), &mut |_| ControlFlow::Continue(()))?;
+    for drawn in [false, true] {
+        let every = if drawn { 4 } else { 1 };
+        for (seed, (kind, ids)) in prompts.iter().enumerate().step_by(every) {
+            let request = request(ids, drawn, seed);
+            let kind = format!("{kind}, {}", if drawn { "drawn" } else { "greedy" });
+            let mut plain: Option<Vec<u32>> = None;
+            for (way, (name, speculator)) in ways.iter_mut().enumerate() {
+                // Each way goes on with what it has learnt from its answers before.
+                let before = engine.guess_by(std::mem::take(speculator).ok_or("a way is lost")?);
                 let answer = engine.generate(&request, &mut |_| ControlFlow::Continue(()))?;
-                if way == 0 {
-                    answers.push(answer.tokens.clone());
-                } else if answers[number] != answer.tokens {
-                    println!("DIFFERS: {name}, {kind}, prompt {seed}, drawn: {drawn}");
+                *speculator = Some(engine.guess_by(before));
+                if answer.tokens != *plain.get_or_insert_with(|| answer.tokens.clone()) {
+                    println!("DIFFERS: {name}, {kind}, prompt {seed}");
                     differing += 1;
                 }
-                number += 1;
-                let kind = format!("{kind}, {}", if drawn { "drawn" } else { "greedy" });
-                let sum = sums.entry((kind, way)).or_default();
+                let sum = sums.entry((kind.clone(), way)).or_default();
                 sum.prompts += 1;
                 sum.tokens += answer.tokens.len();
                 sum.steps += answer.tokens.len() - 1;
@@ -135,10 +132,11 @@ fn main() -> Outcome<()> {
                 sum.drafted.drafted += answer.drafted.drafted;
                 sum.drafted.accepted += answer.drafted.accepted;
             }
+            answers += 1;
         }
     }
     table(&sums);
-    println!("{} answers of each way, {differing} differ", answers.len());
+    println!("{answers} answers of each way, {differing} differ");
     if differing > 0 { Err("guessing tokens ahead has changed answers".into()) } else { Ok(()) }
 }
 

@@ -156,6 +156,17 @@ impl Engine {
         Self { speculator: Speculator::new(speculation, Some(make), most), ..self }
     }
 
+    /// Guesses by another speculator from now on, one of [`Engine::speculator`]; returns the one before, with
+    /// what it has learnt.
+    pub fn guess_by(&mut self, speculator: Speculator) -> Speculator {
+        std::mem::replace(&mut self.speculator, speculator)
+    }
+
+    /// A speculator for this device that has learnt nothing yet; `make` gives guesses of another kind.
+    pub fn speculator(&self, speculation: Speculation, make: Option<MakeDrafter>) -> Speculator {
+        Speculator::new(speculation, make, self.device.most_tried())
+    }
+
     /// The model's configuration.
     pub fn config(&self) -> &Config {
         &self.config

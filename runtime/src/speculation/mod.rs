@@ -69,7 +69,7 @@ pub(crate) struct Attempt {
 }
 
 /// How an engine guesses, and what it has learnt about that.
-pub(crate) struct Speculator {
+pub struct Speculator {
     speculation: Speculation,
     make: MakeDrafter,
     /// Tokens that the device takes in one pass.
@@ -100,14 +100,14 @@ impl Guesses {
 }
 
 impl Speculator {
-    pub fn new(speculation: Speculation, make: Option<MakeDrafter>, most: usize) -> Self {
+    pub(crate) fn new(speculation: Speculation, make: Option<MakeDrafter>, most: usize) -> Self {
         let make = make.unwrap_or(|| Box::new(Ngram::default()));
         Self { speculation, make, most, likeliest: Account::default(), drawn: Account::cautious() }
     }
 
     /// What to try behind a sequence of the tokens `before` and `last`, of which the answer may get
     /// `room` more; `None`: a plain step.
-    pub fn attempt(
+    pub(crate) fn attempt(
         &mut self,
         guesses: &mut Guesses,
         before: &[u32],
@@ -132,12 +132,18 @@ impl Speculator {
     }
 
     /// A plain step has taken so long.
-    pub fn stepped(&mut self, guesses: &Guesses, took: Duration) {
+    pub(crate) fn stepped(&mut self, guesses: &Guesses, took: Duration) {
         self.account(guesses).stepped(took);
     }
 
     /// A pass has taken so long, and the answer has got `kept` tokens by it, at least one.
-    pub fn tried(&mut self, guesses: &mut Guesses, attempt: &Attempt, kept: usize, took: Duration) {
+    pub(crate) fn tried(
+        &mut self,
+        guesses: &mut Guesses,
+        attempt: &Attempt,
+        kept: usize,
+        took: Duration,
+    ) {
         guesses.drafted.drafted += attempt.tokens.len() - 1;
         guesses.drafted.accepted += kept - 1;
         self.account(guesses).tried(attempt.matched, attempt.tokens.len(), kept, took);
