@@ -6,6 +6,12 @@ use std::arch::x86_64::*;
 
 impl Numbers for [__m256; 2] {
     #[inline(always)]
+    unsafe fn prefetch(address: *const u8) {
+        // SAFETY: a prefetch of any address is allowed.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         // SAFETY: the caller guarantees AVX2.
         unsafe { [_mm256_set1_ps(value); 2] }

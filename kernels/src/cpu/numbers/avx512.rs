@@ -6,6 +6,14 @@ use half::{bf16, f16};
 use std::arch::x86_64::*;
 
 impl Numbers for __m512 {
+    const MANY: bool = true;
+
+    #[inline(always)]
+    unsafe fn prefetch(address: *const u8) {
+        // SAFETY: a prefetch of any address is allowed.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
+    }
+
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         // SAFETY: the caller guarantees AVX-512F.

@@ -31,6 +31,12 @@ pub(super) const ROUND: f32 = 12_582_912.0;
 /// Every method requires the instruction set of its implementation: they are called only from the
 /// leaves, which are compiled for it and called only where it was detected.
 pub(super) trait Numbers: Copy {
+    /// Whether sixteen numbers are one register and there are 32 of them.
+    const MANY: bool = false;
+
+    /// Asks for the cache line at `address`, which need not exist, into the second-level cache.
+    unsafe fn prefetch(address: *const u8);
+
     unsafe fn splat(value: f32) -> Self;
     unsafe fn load(values: &[f32; LANES]) -> Self;
     unsafe fn load_f16(values: &[f16; LANES]) -> Self;

@@ -3,6 +3,7 @@
 use super::{LANES, Numbers};
 use half::{bf16, f16};
 use std::arch::aarch64::*;
+use std::arch::asm;
 
 /// Four registers. `SDOT` says how bytes are multiplied, see `products/neon.rs`: by the instruction
 /// of that name or without it.
@@ -10,6 +11,13 @@ use std::arch::aarch64::*;
 pub(in crate::cpu) struct Neon<const SDOT: bool>(pub [float32x4_t; 4]);
 
 impl<const SDOT: bool> Numbers for Neon<SDOT> {
+    #[inline(always)]
+    unsafe fn prefetch(address: *const u8) {
+        // Rust 1.95 has no stable name for it.
+        // SAFETY: a prefetch of any address is allowed.
+        unsafe { asm!("prfm pldl2strm, [{}]", in(reg) address, options(readonly, nostack)) }
+    }
+
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         // SAFETY: the caller guarantees NEON.

@@ -5,6 +5,9 @@ use half::{bf16, f16};
 
 impl Numbers for [f32; LANES] {
     #[inline(always)]
+    unsafe fn prefetch(_address: *const u8) {}
+
+    #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         [value; LANES]
     }

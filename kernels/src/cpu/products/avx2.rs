@@ -10,12 +10,6 @@ impl Products for [__m256; 2] {
     const LEAST_TILED: usize = 5;
 
     #[inline(always)]
-    unsafe fn prefetch(address: *const u8) {
-        // SAFETY: a prefetch of any address is allowed.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
-    }
-
-    #[inline(always)]
     unsafe fn row_sums<const T: usize, const BYTES: usize>(
         words: &RowWords,
         x: [&Block; T],

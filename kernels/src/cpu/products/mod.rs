@@ -30,9 +30,6 @@ pub(super) trait Products: Numbers {
     /// Tokens from which unpacking tiles pays.
     const LEAST_TILED: usize;
 
-    /// Asks for the cache line at `address`, which need not exist, into the second-level cache.
-    unsafe fn prefetch(address: *const u8);
-
     /// Sums code·integer of sixteen groups of a row, a lane each, for `T` tokens. They are below
     /// 2^23, so that they are exact. `BYTES` of an integer are multiplied: 2, or the high one.
     unsafe fn row_sums<const T: usize, const BYTES: usize>(

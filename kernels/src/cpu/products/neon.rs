@@ -13,13 +13,6 @@ impl<const SDOT: bool> Products for Neon<SDOT> {
     const LEAST_TILED: usize = 5;
 
     #[inline(always)]
-    unsafe fn prefetch(address: *const u8) {
-        // Rust 1.95 has no stable name for it.
-        // SAFETY: a prefetch of any address is allowed.
-        unsafe { asm!("prfm pldl2strm, [{}]", in(reg) address, options(readonly, nostack)) }
-    }
-
-    #[inline(always)]
     unsafe fn row_sums<const T: usize, const BYTES: usize>(
         words: &RowWords,
         x: [&Block; T],

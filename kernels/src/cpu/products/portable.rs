@@ -10,9 +10,6 @@ impl Products for [f32; LANES] {
     const LEAST_TILED: usize = 5;
 
     #[inline(always)]
-    unsafe fn prefetch(_address: *const u8) {}
-
-    #[inline(always)]
     unsafe fn row_sums<const T: usize, const BYTES: usize>(
         words: &RowWords,
         x: [&Block; T],
