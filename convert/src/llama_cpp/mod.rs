@@ -17,20 +17,25 @@ pub use hyperparameters::rope_factors;
 /// The file of the layout `gguf`.
 pub const GGUF_FILE: &str = "model-Q4_0.gguf";
 
-/// Metadata of the file, in the order of llama.cpp's converter, and warnings.
+/// What a file says beside its tensors.
+pub struct Described {
+    /// Keys and values.
+    pub metadata: Vec<(String, Value)>,
+    /// What of the model they leave out.
+    pub warnings: Vec<String>,
+}
+
+/// Metadata of the file, in the order of llama.cpp's converter.
 ///
 /// Errors: a model that llama.cpp computes in another way; a tokenizer that is not there, or not of
 /// Gemma 4's kind.
-pub fn metadata(
-    source: &dyn Source,
-    config: &Config,
-) -> Result<(Vec<(String, Value)>, Vec<String>), ConvertError> {
+pub fn metadata(source: &dyn Source, config: &Config) -> Result<Described, ConvertError> {
     let mut metadata = hyperparameters::general(source.name());
     metadata.extend(hyperparameters::of_model(config)?);
     let vocabulary = vocabulary::vocabulary(source, config)?;
     metadata.extend(vocabulary.metadata);
     metadata.push(("general.quantization_version".into(), Value::U32(2)));
-    Ok((metadata, vocabulary.warnings))
+    Ok(Described { metadata, warnings: vocabulary.warnings })
 }
 
 /// A model that the layout cannot hold.

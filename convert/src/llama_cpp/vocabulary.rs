@@ -11,7 +11,7 @@ use w4pack_format::gguf::{Array, Kind, Value};
 use w4pack_format::source::Source;
 use w4pack_format::{FormatError, json};
 
-use super::{GGUF_FILE, refuse};
+use super::{Described, GGUF_FILE, refuse};
 use crate::ConvertError;
 
 const TOKENIZER: &str = "tokenizer.json";
@@ -53,16 +53,10 @@ enum TokenType {
     Byte = 6,
 }
 
-/// Keys below `tokenizer.`, and what is to be said of them.
-pub struct Vocabulary {
-    pub metadata: Vec<(String, Value)>,
-    pub warnings: Vec<String>,
-}
-
-/// The tokenizer of a model.
+/// Keys below `tokenizer.`.
 ///
 /// Errors: no tokenizer.json; one that is not byte-fallback BPE; ids that do not fit the model.
-pub fn vocabulary(source: &dyn Source, config: &Config) -> Result<Vocabulary, ConvertError> {
+pub fn vocabulary(source: &dyn Source, config: &Config) -> Result<Described, ConvertError> {
     let mut file = TokenizerFile::read(source)?;
     let settings = match source.size(TOKENIZER_CONFIG) {
         Some(_) => json::parse(TOKENIZER_CONFIG, &source.read_file(TOKENIZER_CONFIG)?)?,
@@ -102,7 +96,7 @@ pub fn vocabulary(source: &dyn Source, config: &Config) -> Result<Vocabulary, Co
     metadata.push(("tokenizer.ggml.add_space_prefix".into(), Value::Bool(false)));
     // Without `<bos>` in front the model degenerates.
     metadata.push(("tokenizer.ggml.add_bos_token".into(), Value::Bool(true)));
-    Ok(Vocabulary { metadata, warnings })
+    Ok(Described { metadata, warnings })
 }
 
 /// The token of each of `rows` ids; `None` where the tokenizer has none.

@@ -278,8 +278,9 @@ fn gguf_form(
         return Err(refuse(problem));
     }
     let factors = llama_cpp::rope_factors(&config.text)?;
-    let (metadata, warnings) = llama_cpp::metadata(source, config)?;
-    Ok((GgufForm { metadata, tensors: vec![(ROPE_FREQS.into(), factors)] }, warnings))
+    let described = llama_cpp::metadata(source, config)?;
+    let tensors = vec![(ROPE_FREQS.into(), factors)];
+    Ok((GgufForm { metadata: described.metadata, tensors }, described.warnings))
 }
 
 /// The names of the output. Towers can be kept only where the source has them.
