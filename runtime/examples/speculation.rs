@@ -103,7 +103,7 @@ fn main() -> Outcome<()> {
         ("wrong guesses", Speculation::Auto, Some(wrong)),
         off,
     ];
-    let mut ways = ways.map(|(name, how, guesser)| (name, Some(engine.speculator(how, guesser))));
+    let mut ways = ways.map(|(name, how, guesser)| (name, engine.speculator(how, guesser)));
     let mut answers = 0;
     let mut sums: BTreeMap<(String, usize), Sum> = BTreeMap::new();
     let mut differing = 0;
@@ -117,9 +117,9 @@ fn main() -> Outcome<()> {
             let mut plain: Option<Vec<u32>> = None;
             for (way, (name, speculator)) in ways.iter_mut().enumerate() {
                 // Each way goes on with what it has learnt from its answers before.
-                let before = engine.guess_by(std::mem::take(speculator).ok_or("a way is lost")?);
+                engine.exchange_speculator(speculator);
                 let answer = engine.generate(&request, &mut |_| ControlFlow::Continue(()))?;
-                *speculator = Some(engine.guess_by(before));
+                engine.exchange_speculator(speculator);
                 if answer.tokens != *plain.get_or_insert_with(|| answer.tokens.clone()) {
                     println!("DIFFERS: {name}, {kind}, prompt {seed}");
                     differing += 1;

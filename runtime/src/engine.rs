@@ -156,10 +156,9 @@ impl Engine {
         Self { speculator: Speculator::new(speculation, Some(make), most), ..self }
     }
 
-    /// Guesses by another speculator from now on, one of [`Engine::speculator`]; returns the one before, with
-    /// what it has learnt.
-    pub fn guess_by(&mut self, speculator: Speculator) -> Speculator {
-        std::mem::replace(&mut self.speculator, speculator)
+    /// Exchanges what guesses for another speculator, one of [`Engine::speculator`], with what each has learnt.
+    pub fn exchange_speculator(&mut self, other: &mut Speculator) {
+        std::mem::swap(&mut self.speculator, other);
     }
 
     /// A speculator for this device that has learnt nothing yet; `make` gives guesses of another kind.

@@ -248,22 +248,29 @@ unsafe fn add_values<N: Numbers, S: Stored, const R: usize>(
         return;
     }
     let whole = head / LANES * LANES;
-    let wide = if N::MANY { head / (2 * LANES) * (2 * LANES) } else { 0 };
+    let wide = if N::MANY_REGISTERS { head / (2 * LANES) * (2 * LANES) } else { 0 };
     assert!((positions - 1) * values.width + head <= values.numbers.len());
     assert!((R - 1) * POSITIONS + positions <= weights.len() && R * head <= out.len());
-    // SAFETY: the instruction set of `N` is the caller's promise; what the sums need is asserted above.
+    // SAFETY: the instruction set of `N` is the caller's promise; what `add_chunks` needs is asserted above.
     unsafe {
         for begin in (0..wide).step_by(2 * LANES) {
-            sum::<N, S, R, 2>(values, *positions, head, begin, weights, out);
+            add_chunks::<N, S, R, 2>(values, *positions, head, begin, weights, out);
         }
         for begin in (wide..whole).step_by(LANES) {
-            if N::MANY || R <= 4 {
-                sum::<N, S, R, 1>(values, *positions, head, begin, weights, out);
+            if N::MANY_REGISTERS || R <= 4 {
+                add_chunks::<N, S, R, 1>(values, *positions, head, begin, weights, out);
             } else {
                 // As many sums as there are registers for.
                 let (later, out_later) = (&weights[4 * POSITIONS..], 4 * head);
-                sum::<N, S, 4, 1>(values, *positions, head, begin, weights, out);
-                sum::<N, S, 4, 1>(values, *positions, head, begin, later, &mut out[out_later..]);
+                add_chunks::<N, S, 4, 1>(values, *positions, head, begin, weights, out);
+                add_chunks::<N, S, 4, 1>(
+                    values,
+                    *positions,
+                    head,
+                    begin,
+                    later,
+                    &mut out[out_later..],
+                );
             }
         }
         // Heads of no whole chunks are those of tests: number by number, in the same order.
@@ -287,7 +294,7 @@ unsafe fn add_values<N: Numbers, S: Stored, const R: usize>(
 /// `R` rows of `out` have these numbers, all positions of `values` have them, and of `weights` there are
 /// `R` rows with as many positions.
 #[inline(always)]
-unsafe fn sum<N: Numbers, S: Stored, const R: usize, const C: usize>(
+unsafe fn add_chunks<N: Numbers, S: Stored, const R: usize, const C: usize>(
     values: &Heads<'_, S>,
     positions: usize,
     head: usize,

@@ -21,7 +21,7 @@ const ALLOWED: f64 = 0.015;
 const ALLOWED_AT_FIRST: f64 = 0.25;
 const ALLOWED_AT_MOST: f64 = 2.0;
 /// What a pass may cost beyond its estimate as long as none is measured, in plain steps.
-const UNKNOWN: f64 = 0.5;
+const UNKNOWN_COST: f64 = 0.5;
 /// What a token more is taken to cost as long as nobody has measured it, in plain steps.
 const TOKEN_UNMEASURED: f64 = 0.15;
 /// Drafted tokens that are remembered of each kind.
@@ -111,7 +111,7 @@ fn kind(matched: usize) -> usize {
 impl Account {
     /// One that first saves what a pass may take beyond its estimate: for answers that are rarely guessed.
     pub fn cautious() -> Self {
-        Self { balance: -UNKNOWN, ..Self::default() }
+        Self { balance: -UNKNOWN_COST, ..Self::default() }
     }
 
     /// How many of `drafted` tokens to try; 0: none.

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use std::arch::x86_64::*;
 
 impl Numbers for __m512 {
-    const MANY: bool = true;
+    const MANY_REGISTERS: bool = true;
 
     #[inline(always)]
     unsafe fn prefetch(address: *const u8) {

@@ -32,7 +32,7 @@ pub(super) const ROUND: f32 = 12_582_912.0;
 /// leaves, which are compiled for it and called only where it was detected.
 pub(super) trait Numbers: Copy {
     /// Whether sixteen numbers are one register and there are 32 of them.
-    const MANY: bool = false;
+    const MANY_REGISTERS: bool = false;
 
     /// Asks for the cache line at `address`, which need not exist, into the second-level cache.
     unsafe fn prefetch(address: *const u8);
