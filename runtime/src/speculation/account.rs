@@ -20,8 +20,9 @@ const ALLOWED: f64 = 0.015;
 /// over two tokens, so that an engine's first short answers lose little too; what that gains allows longer ones.
 const ALLOWED_AT_FIRST: f64 = 0.25;
 const ALLOWED_AT_MOST: f64 = 2.0;
-/// What a pass may cost beyond its estimate as long as none is measured, in plain steps.
-const UNKNOWN_COST: f64 = 0.5;
+/// What a pass may cost beyond its estimate as long as none is measured, in plain steps. (Small models on a card,
+/// whose steps are shorter than a launch: 2.)
+const UNKNOWN_COST: f64 = 1.5;
 /// What a token more is taken to cost as long as nobody has measured it, in plain steps.
 const TOKEN_UNMEASURED: f64 = 0.15;
 /// Drafted tokens that are remembered of each kind.
@@ -114,14 +115,16 @@ impl Account {
         Self { balance: -UNKNOWN_COST, ..Self::default() }
     }
 
-    /// How many of `drafted` tokens to try; 0: none.
-    pub fn worth(&mut self, matched: usize, drafted: usize) -> usize {
-        let Some(step) = self.times[1].median() else { return 0 };
+    /// How many of `drafted` tokens to try; 0: none. As long as this account knows the time of no pass, passes
+    /// take as many plain steps as `other` knows.
+    pub fn worth(&mut self, matched: usize, drafted: usize, other: &Self) -> usize {
+        let times = if self.has_tried() || !other.has_tried() { &self.times } else { &other.times };
+        let Some(step) = times[1].median() else { return 0 };
         let trust = &mut self.trust[kind(matched)];
         let (mut best, mut most) = (0, 0.0);
         for count in 1..=drafted {
             // In plain steps, like all below.
-            let cost = cost(&self.times, step, count + 1);
+            let cost = cost(times, step, count + 1);
             let worth = 1.0 + trust.expected(count) - cost;
             if worth > most && cost - 1.0 <= self.balance + ALLOWED_AT_FIRST {
                 (best, most) = (count, worth);
@@ -146,6 +149,10 @@ impl Account {
         if let Some(step) = self.times[1].median() {
             self.add(kept as f64 - took.as_secs_f64() / step);
         }
+    }
+
+    fn has_tried(&self) -> bool {
+        self.times[2..].iter().any(|times| times.count > 0)
     }
 
     fn add(&mut self, steps: f64) {
@@ -198,7 +205,7 @@ mod tests {
         let (mut done, mut seconds) = (0, 0.0);
         while done < tokens {
             let matched = 2 + (draw() * 8.0) as usize;
-            let drafted = account.worth(matched, 7);
+            let drafted = account.worth(matched, 7, &Account::default());
             let noise = if noisy { 0.9 + 0.2 * draw() } else { 1.0 };
             let took = device.took(1 + drafted, noise);
             seconds += took.as_secs_f64();
@@ -254,7 +261,7 @@ mod tests {
         let right_from = 2000;
         let (mut done, mut passes) = (0, 0);
         while done < 4000 {
-            let drafted = account.worth(4, 7);
+            let drafted = account.worth(4, 7, &Account::default());
             let took = CARD.took(1 + drafted, 1.0);
             if drafted == 0 {
                 account.stepped(took);
@@ -266,13 +273,13 @@ mod tests {
             account.tried(4, 1 + drafted, 1 + accepted, took);
             done += 1 + accepted;
         }
-        assert!(account.worth(4, 7) > 0);
+        assert!(account.worth(4, 7, &Account::default()) > 0);
         assert!(passes > 150, "{passes}");
     }
 
     #[test]
     fn nothing_is_tried_before_a_plain_step_is_measured() {
-        assert_eq!(Account::default().worth(8, 7), 0);
+        assert_eq!(Account::default().worth(8, 7, &Account::default()), 0);
     }
 
     #[test]
