@@ -273,3 +273,16 @@ fn a_broken_key_breaks_the_result() {
     });
     assert_eq!(found, vec![1.0; 32]);
 }
+
+/// A yardstick that read less than it says would make everything beside it slow.
+#[test]
+fn a_plain_read_reads_every_word() {
+    for length in [0, 7, 8, 255, 256, 264, 1000, 4096] {
+        let bytes: Vec<u8> = (0..length).map(|place| (place * 37 % 251) as u8).collect();
+        let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+        let expected = words.fold(0, u64::wrapping_add);
+        for kernels in Kernels::available() {
+            assert_eq!(kernels.sum_words(&bytes), expected, "{}, {length} bytes", kernels.name());
+        }
+    }
+}

@@ -12,7 +12,7 @@ use super::output::Output;
 use super::packed::{Packed, PackedRows};
 use super::products::Products;
 use super::table::Kernels;
-use super::{dense, elements, rows, tiles};
+use super::{dense, elements, read, rows, tiles};
 
 /// A module with every kernel, compiled with the features named for the numbers named, and the table
 /// of them, called as the module is.
@@ -33,6 +33,7 @@ macro_rules! leaves {
                 gelu_times,
                 soft_cap,
                 rms_norm,
+                sum_words,
             };
 
             $(#[target_feature(enable = $features)])?
@@ -68,6 +69,11 @@ macro_rules! leaves {
             fn rms_norm(row: &mut [f32], weight: Option<&[f32]>, epsilon: f32) {
                 // SAFETY: as above.
                 unsafe { elements::rms_norm::<$numbers>(row, weight, epsilon) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            fn sum_words(bytes: &[u8]) -> u64 {
+                read::sum_words(bytes)
             }
         }
     };

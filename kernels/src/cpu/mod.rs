@@ -36,6 +36,7 @@ mod numbers;
 mod output;
 mod packed;
 mod products;
+mod read;
 mod rows;
 mod table;
 mod tiles;

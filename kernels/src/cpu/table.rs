@@ -49,6 +49,7 @@ pub struct Kernels {
     pub(super) gelu_times: unsafe fn(&mut [f32], &[f32]),
     pub(super) soft_cap: unsafe fn(&mut [f32], f32),
     pub(super) rms_norm: unsafe fn(&mut [f32], Option<&[f32]>, f32),
+    pub(super) sum_words: unsafe fn(&[u8]) -> u64,
 }
 
 /// There is one table of each name.
@@ -259,5 +260,12 @@ impl Kernels {
         assert!(weight.is_none_or(|weight| weight.len() == row.len()), "weight of a norm");
         // SAFETY: the table exists only where its instruction set was detected.
         unsafe { (self.rms_norm)(row, weight, epsilon) }
+    }
+
+    /// The sum of the 64-bit words of `bytes`, those behind the last whole one left out: a read of memory and
+    /// nothing else, by loads of this instruction set.
+    pub fn sum_words(&self, bytes: &[u8]) -> u64 {
+        // SAFETY: the table exists only where its instruction set was detected.
+        unsafe { (self.sum_words)(bytes) }
     }
 }
