@@ -10,6 +10,9 @@
 //! - Whoever waits spins for a moment and then sleeps: a core that idles is one that the system can
 //!   give to the thread that is waited for.
 //!
+//! Tried: whoever waits asks for the first 256 KiB of its share of the next matrix, as the token before had them.
+//! 0.61 of a plain read with that and 0.62 without (medians of ten in turn, Zen 4, two threads, decoding).
+//!
 //! A claimed unit is the permission to call the work: [`Pool::run`] returns when all units are
 //! finished, so the work outlives every claim. A thread that wakes late finds no unit and touches
 //! nothing.
